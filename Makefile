@@ -32,7 +32,8 @@ TESTS ?=
 tests: toolchain broker ## run the tests that TESTS selects, such as TESTS=retry::
 	@$(VERDICT) tests tests/scripts/test selected $(TESTS)
 
-# The other tests of the page need no browser, and `make test` runs them all; without a browser it says what was not tried.
+# The other tests of the page need no browser, and `make test` runs them all; without a browser it
+# says what was not tried.
 .PHONY: test-page
 test-page: toolchain broker ## test the page of `rehop ui` in a real browser; PICTURES=1 also writes the README's pictures
 	@tests/scripts/browser
@@ -51,7 +52,8 @@ broker: ## make sure that a RabbitMQ is available for the tests
 images: ## pull or build the images of all tested RabbitMQ versions
 	@tests/scripts/broker images $(VERSIONS)
 
-# The tests whose outcome depends on the broker's version: the profile `versions` in .config/nextest.toml names them.
+# The tests whose outcome depends on the broker's version: the profile `versions` in
+# .config/nextest.toml names them.
 .PHONY: versions
 versions: toolchain images ## run the tests whose outcome depends on the broker's version against each version in VERSIONS
 	@$(VERDICT) 'versions $(VERSIONS)' tests/scripts/each-version $(VERSIONS)
@@ -90,9 +92,10 @@ CLIENTS ?=
 clients: toolchain broker ## send messages of clients in other languages through rehop, and compare; CLIENTS='pika go' selects some
 	@$(VERDICT) 'clients$(if $(CLIENTS), $(CLIENTS))' tests/scripts/clients $(CLIENTS)
 
-# The properties of headers and decisions try about 20,000 random inputs in `make test`; INPUTS_FACTOR times as many are twelve
-# million. Those of `publish` are scripts for a model of a broker and take longer: 120 in `make test`, MODELS_FACTOR times as many
-# here. Each property prints how many it tries, and a sum below INPUTS_AT_LEAST is a failure.
+# The properties of headers and decisions try about 20,000 random inputs in `make test`;
+# INPUTS_FACTOR times as many are twelve million. Those of `publish` are scripts for a model of a
+# broker and take longer: 120 in `make test`, MODELS_FACTOR times as many here. Each property prints
+# how many it tries, and a sum below INPUTS_AT_LEAST is a failure.
 INPUTS_FACTOR := 600
 MODELS_FACTOR := 50
 INPUTS_AT_LEAST := 10000000
@@ -139,7 +142,8 @@ deny: ## check the dependencies: licences, bans, sources and advisories
 	@command -v cargo-deny >/dev/null || { echo 'make deny needs cargo-deny: cargo install cargo-deny --locked' >&2; exit 1; }
 	@$(VERDICT) 'deny $(DENY)' $(CARGO) deny --workspace --all-features check --hide-inclusion-graph $(DENY)
 
-# The newest release is the newest tag such as v0.1.0. Before there is one, BASELINE=main compares with a branch.
+# The newest release is the newest tag such as v0.1.0. Before there is one, BASELINE=main compares
+# with a branch.
 BASELINE ?= $(shell git describe --tags --abbrev=0 --match 'v[0-9]*' 2>/dev/null)
 .PHONY: semver
 semver: ## compare the public API with the newest release, or with the git revision in BASELINE
@@ -148,7 +152,8 @@ semver: ## compare the public API with the newest release, or with the git revis
 	@echo 'semver: comparing the public API of the working tree with $(BASELINE), $(shell git log -1 --format='%h of %cs' '$(BASELINE)' 2>/dev/null)'
 	@$(VERDICT) 'semver against $(BASELINE)' $(CARGO) semver-checks --workspace --baseline-rev '$(BASELINE)'
 
-# A service may embed the library without TLS, with its defaults, or with everything. FEATURES=all tries each feature of each package.
+# A service may embed the library without TLS, with its defaults, or with everything. FEATURES=all
+# tries each feature of each package.
 FEATURES ?= all
 .PHONY: check-features
 check-features: toolchain ## check that each feature of each package compiles alone

@@ -3,7 +3,9 @@
 #![allow(clippy::print_stdout, reason = "an example is read on standard output")]
 
 use bytes::Bytes;
-use rehop::{Consumer, Decode, DecodeError, Failure, Message, Publish, Publisher, Raw, Settings, Topology};
+use rehop::{
+    Consumer, Decode, DecodeError, Failure, Message, Publish, Publisher, Raw, Settings, Topology,
+};
 
 struct Order {
     id: u64,
@@ -17,7 +19,8 @@ impl Decode<Order> for Semicolons {
     // An error must not quote the body, because it is logged and kept with the parked message.
     fn decode(&self, body: &Bytes, _content_type: Option<&str>) -> Result<Order, DecodeError> {
         let text = std::str::from_utf8(body).map_err(DecodeError::new)?;
-        let (id, item) = text.split_once(';').ok_or_else(|| DecodeError::new("there is no semicolon"))?;
+        let (id, item) =
+            text.split_once(';').ok_or_else(|| DecodeError::new("there is no semicolon"))?;
         Ok(Order { id: id.parse().map_err(DecodeError::new)?, item: item.to_owned() })
     }
 }
@@ -28,7 +31,11 @@ async fn ship(order: Message<Order>) -> Result<(), Failure> {
 }
 
 async fn archive(picture: Message<Bytes>) -> Result<(), Failure> {
-    println!("archived {} bytes of {}", picture.body.len(), picture.content_type().unwrap_or("an unknown type"));
+    println!(
+        "archived {} bytes of {}",
+        picture.body.len(),
+        picture.content_type().unwrap_or("an unknown type")
+    );
     Ok(())
 }
 
@@ -45,7 +52,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let publisher = Publisher::connect(&settings).await?;
     publisher.publish(Publish::to_queue(orders).bytes("7;a blue lamp")).await?;
     publisher.publish(Publish::to_queue(orders).bytes("seven")).await?; // parked at once: no retry can mend it
-    publisher.publish(Publish::to_queue(pictures).bytes(vec![0x89, 0xff]).content_type("image/png")).await?;
+    publisher
+        .publish(Publish::to_queue(pictures).bytes(vec![0x89, 0xff]).content_type("image/png"))
+        .await?;
 
     let summary = rehop::Service::new(&settings)
         .with_consumer(Consumer::new(orders, ship).decode(Semicolons))

@@ -25,8 +25,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     queue.retry = RetryPolicy::builder().immediate(0).delays([Duration::from_millis(100)]).into();
 
     // Without the queue this ends with an error that names it.
-    let summary =
-        rehop::Service::new(&settings).consumer("takeover.orders", handle).with_graceful_shutdown(shutdown).await?;
+    let summary = rehop::Service::new(&settings)
+        .consumer("takeover.orders", handle)
+        .with_graceful_shutdown(shutdown)
+        .await?;
     println!("{summary}");
     Ok(())
 }

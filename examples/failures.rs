@@ -23,7 +23,9 @@ async fn handle(order: Message<String>) -> Result<(), Failure> {
         "empty" => Err(Failure::permanent("an order without items")),      // parked now
         "cancelled" => Err(Failure::discard("the customer cancelled it")), // acked and counted
         // Not classified here, but by the settings below: permanent.
-        "unpaid" => Err(Failure::from(std::io::Error::other("the card was refused")).with_class("unpaid")),
+        "unpaid" => {
+            Err(Failure::from(std::io::Error::other("the card was refused")).with_class("unpaid"))
+        }
         _ => panic!("a bug"), // transient, and other messages are unaffected
     }
 }
@@ -39,12 +41,16 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     Topology::of(&settings)?.declare(&settings).await?;
     let publisher = Publisher::connect(&settings).await?;
-    for order in ["fine", "unreadable", "busy", "early", "locked", "empty", "cancelled", "unpaid", "other"] {
+    for order in
+        ["fine", "unreadable", "busy", "early", "locked", "empty", "cancelled", "unpaid", "other"]
+    {
         publisher.publish(Publish::to_queue("failures.orders").json(&order)?).await?;
     }
 
-    let summary =
-        rehop::Service::new(&settings).consumer("failures.orders", handle).with_graceful_shutdown(shutdown).await?;
+    let summary = rehop::Service::new(&settings)
+        .consumer("failures.orders", handle)
+        .with_graceful_shutdown(shutdown)
+        .await?;
     println!("{summary}");
     Ok(())
 }

@@ -1,7 +1,8 @@
 //! A service that Kubernetes or systemd can stop: SIGTERM lets running handlers finish.
 //!
-//! Set `shutdown.grace` a little below Kubernetes' `terminationGracePeriodSeconds` or systemd's `TimeoutStopSec`: after these the
-//! process is killed, and the broker charges each message that it held with a delivery.
+//! Set `shutdown.grace` a little below Kubernetes' `terminationGracePeriodSeconds` or systemd's
+//! `TimeoutStopSec`: after these the process is killed, and the broker charges each message that it
+//! held with a delivery.
 
 #![allow(clippy::print_stdout, reason = "an example is read on standard output")]
 
@@ -32,7 +33,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         publisher.publish(Publish::to_queue("graceful_stop.orders").json(&order)?).await?;
     }
 
-    // A signal also ends the service while it connects: then it has handled nothing, and the summary says so.
+    // A signal also ends the service while it connects: then it has handled nothing, and the
+    // summary says so.
     let summary = rehop::Service::new(&settings)
         .consumer("graceful_stop.orders", handle)
         .with_graceful_shutdown(shutdown)

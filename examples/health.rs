@@ -1,6 +1,8 @@
-//! Probes and metrics of a service: `/livez`, `/readyz` and `/metrics`, by the feature `monitoring`.
+//! Probes and metrics of a service: `/livez`, `/readyz` and `/metrics`, by the feature
+//! `monitoring`.
 //!
-//! Restart a service on `/livez` alone. One that has lost its broker is not ready, but it is alive, and reconnects by itself.
+//! Restart a service on `/livez` alone. One that has lost its broker is not ready, but it is alive,
+//! and reconnects by itself.
 
 #![allow(clippy::print_stdout, reason = "an example is read on standard output")]
 
@@ -21,7 +23,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     // From here on /livez answers, and /readyz says what is missing.
     let monitoring = rehop::monitoring::start("health", &address).await?;
     println!("probes at http://{address}/readyz");
-    let service = rehop::Service::new(&settings).consumer("health.orders", handle).with_graceful_shutdown(shutdown);
+    let service = rehop::Service::new(&settings)
+        .consumer("health.orders", handle)
+        .with_graceful_shutdown(shutdown);
     monitoring.watch(service.status());
     let summary = service.await?;
     println!("{summary}");

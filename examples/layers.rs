@@ -1,10 +1,13 @@
-//! Layers of tower around handlers, by the feature `tower`: two queues share one limit, and a slow attempt is given up.
+//! Layers of tower around handlers, by the feature `tower`: two queues share one limit, and a slow
+//! attempt is given up.
 
 #![allow(clippy::print_stdout, reason = "an example is read on standard output")]
 
 use std::time::Duration;
 
-use rehop::{Consumer, Failure, Message, Publish, Publisher, RetryPolicy, Settings, Topology, layered};
+use rehop::{
+    Consumer, Failure, Message, Publish, Publisher, RetryPolicy, Settings, Topology, layered,
+};
 use tower::ServiceBuilder;
 use tower::limit::GlobalConcurrencyLimitLayer;
 use tower::timeout::error::Elapsed;
@@ -37,12 +40,17 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         publisher.publish(Publish::to_queue(queue).json(&entry)?).await?;
     }
 
-    // Both consumers get a clone of the limit, which shares its places. The timeout is inside: waiting for a place costs no time.
-    let layers = ServiceBuilder::new().layer(GlobalConcurrencyLimitLayer::new(1)).timeout(Duration::from_millis(200));
+    // Both consumers get a clone of the limit, which shares its places. The timeout is inside:
+    // waiting for a place costs no time.
+    let layers = ServiceBuilder::new()
+        .layer(GlobalConcurrencyLimitLayer::new(1))
+        .timeout(Duration::from_millis(200));
     let mut service = rehop::Service::new(&settings);
     for queue in QUEUES {
         let consumer = Consumer::new(queue, layered(layers.clone(), book));
-        service = service.with_consumer(consumer.classify(|error| error.is::<Elapsed>().then_some("ledger_timeout")));
+        service = service.with_consumer(
+            consumer.classify(|error| error.is::<Elapsed>().then_some("ledger_timeout")),
+        );
     }
     println!("{}", service.with_graceful_shutdown(shutdown).await?);
     Ok(())

@@ -1,7 +1,8 @@
 //! The smallest service: it takes orders from a queue and retries those that fail.
 //!
-//! Run it with `cargo run -p rehop-examples --bin orders`, and a RabbitMQ on this machine or one that `REHOP_BROKER__URL` names. A
-//! `rehop.toml` in the working directory sets its namespace; the default is the program's name, `orders`.
+//! Run it with `cargo run -p rehop-examples --bin orders`, and a RabbitMQ on this machine or one
+//! that `REHOP_BROKER__URL` names. A `rehop.toml` in the working directory sets its namespace; the
+//! default is the program's name, `orders`.
 
 #![allow(clippy::print_stdout, reason = "an example is read on standard output")]
 
@@ -26,11 +27,13 @@ async fn charge(order: Message<Order>) -> Result<(), Failure> {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // Logs go to standard error, without those of lapin, the AMQP client: its warnings may quote messages, and rehop logs its errors.
+    // Logs go to standard error, without those of lapin, the AMQP client: its warnings may quote
+    // messages, and rehop logs its errors.
     tracing_subscriber::fmt().with_env_filter("info,lapin=off").with_writer(std::io::stderr).init();
     let shutdown = rehop::shutdown_signal(); // SIGTERM counts from here on
     let settings = Settings::load()?;
-    let summary = Service::new(&settings).consumer("orders", charge).with_graceful_shutdown(shutdown).await?;
+    let summary =
+        Service::new(&settings).consumer("orders", charge).with_graceful_shutdown(shutdown).await?;
     println!("{summary}");
     Ok(())
 }

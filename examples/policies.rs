@@ -28,7 +28,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let charges = RetryPolicy::builder().immediate(0).delays([100, 300].map(Duration::from_millis));
     settings.queue_mut("policies.charges").retry = charges.into();
     // Mail is worth two attempts, one right after the other.
-    settings.queue_mut("policies.mails").retry = RetryPolicy::builder().immediate(1).delays([]).into();
+    settings.queue_mut("policies.mails").retry =
+        RetryPolicy::builder().immediate(1).delays([]).into();
     for queue in ["policies.charges", "policies.mails"] {
         println!("{queue}: at most {} attempts", settings.policy(queue)?.max_attempts());
     }
@@ -41,7 +42,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let summary = rehop::Service::new(&settings)
         .consumer("policies.charges", charge)
-        .with_consumer(Consumer::new("policies.mails", mail).concurrency(2).handler_timeout(Duration::from_secs(5)))
+        .with_consumer(
+            Consumer::new("policies.mails", mail)
+                .concurrency(2)
+                .handler_timeout(Duration::from_secs(5)),
+        )
         .with_graceful_shutdown(shutdown)
         .await?;
     println!("{summary}");

@@ -13,8 +13,10 @@ struct Order {
 
 async fn charge(order: Message<Order>, publisher: Publisher) -> Result<(), Failure> {
     println!("charged order {}", order.body.id);
-    // The id is the same on every attempt, so a second invoice for this order is recognised as a duplicate.
-    let invoice = Publish::to_queue("publishing.invoices").message_id(format!("invoice-{}", order.body.id));
+    // The id is the same on every attempt, so a second invoice for this order is recognised as a
+    // duplicate.
+    let invoice =
+        Publish::to_queue("publishing.invoices").message_id(format!("invoice-{}", order.body.id));
     publisher.publish(invoice.json(&order.body)?).await?; // if this fails, the order is retried
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! One trace for a message: its publisher, its attempts and its waits.
 //!
-//! Traces, metrics and logs go to the collector that `OTEL_EXPORTER_OTLP_ENDPOINT` names. `observability/` starts one, with a dashboard.
+//! Traces, metrics and logs go to the collector that `OTEL_EXPORTER_OTLP_ENDPOINT` names.
+//! `observability/` starts one, with a dashboard.
 
 #![allow(clippy::print_stdout, reason = "an example is read on standard output")]
 
@@ -16,9 +17,17 @@ fn trace_id(traceparent: &str) -> &str {
 async fn handle(order: Message<String>) -> Result<(), Failure> {
     // Send these along with requests and messages, and the receiver's spans join the trace.
     let current = rehop::telemetry::current_headers();
-    let current = current.iter().find(|(name, _)| *name == "traceparent").map(|(_, value)| trace_id(value));
-    let published = order.header("traceparent").and_then(|value: HeaderValue<'_>| value.as_text()).map(trace_id);
-    println!("attempt {} is in its publisher's trace: {}", order.attempt(), current.is_some() && current == published);
+    let current =
+        current.iter().find(|(name, _)| *name == "traceparent").map(|(_, value)| trace_id(value));
+    let published = order
+        .header("traceparent")
+        .and_then(|value: HeaderValue<'_>| value.as_text())
+        .map(trace_id);
+    println!(
+        "attempt {} is in its publisher's trace: {}",
+        order.attempt(),
+        current.is_some() && current == published
+    );
     if order.attempt() == 1 { Err(Failure::transient("not yet")) } else { Ok(()) }
 }
 
@@ -36,8 +45,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let publisher = Publisher::connect(&settings).await?;
     publisher.publish(Publish::to_queue("telemetry.orders").json(&"order 7")?).await?;
 
-    let summary =
-        rehop::Service::new(&settings).consumer("telemetry.orders", handle).with_graceful_shutdown(shutdown).await?;
+    let summary = rehop::Service::new(&settings)
+        .consumer("telemetry.orders", handle)
+        .with_graceful_shutdown(shutdown)
+        .await?;
     println!("{summary}");
     // Sends what is still buffered.
     if let Err(error) = telemetry.shutdown().await {

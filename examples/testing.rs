@@ -1,7 +1,8 @@
-//! Testing a handler without a broker: a single attempt, and a whole service on a simulated broker, in virtual time.
+//! Testing a handler without a broker: a single attempt, and a whole service on a simulated broker,
+//! in virtual time.
 //!
-//! In a service, each function is a test: the first a `#[tokio::test]`, the second a plain `#[test]`. `rehop_testing::Broker` is for
-//! tests on a real RabbitMQ.
+//! In a service, each function is a test: the first a `#[tokio::test]`, the second a plain
+//! `#[test]`. `rehop_testing::Broker` is for tests on a real RabbitMQ.
 
 #![allow(clippy::print_stdout, reason = "an example is read on standard output")]
 
@@ -22,7 +23,11 @@ async fn ship(order: Message<u64>) -> Result<(), Failure> {
 
 /// The service, as it runs in production.
 async fn serve(stop: Stop) -> Result<(), rehop::Error> {
-    Service::new(&Settings::default()).consumer("orders", ship).with_graceful_shutdown(stop).await.map(drop)
+    Service::new(&Settings::default())
+        .consumer("orders", ship)
+        .with_graceful_shutdown(stop)
+        .await
+        .map(drop)
 }
 
 /// The handler is a function, and the message is built as it would come.

@@ -29,15 +29,20 @@ async fn charge(order: Message<Order>) -> Result<(), Failure> {
 }
 
 /// Runs until `stop` completes.
-async fn serve(settings: Settings, stop: impl Future<Output = ()> + Send + 'static) -> Result<(), rehop::Error> {
-    let summary = Service::new(&settings).consumer("orders", charge).with_graceful_shutdown(stop).await?;
+async fn serve(
+    settings: Settings,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> Result<(), rehop::Error> {
+    let summary =
+        Service::new(&settings).consumer("orders", charge).with_graceful_shutdown(stop).await?;
     println!("{summary}");
     Ok(())
 }
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // Logs go to standard error, without those of lapin, the AMQP client: its warnings may quote messages, and rehop logs its errors.
+    // Logs go to standard error, without those of lapin, the AMQP client: its warnings may quote
+    // messages, and rehop logs its errors.
     tracing_subscriber::fmt().with_env_filter("info,lapin=off").with_writer(std::io::stderr).init();
     let shutdown = rehop::shutdown_signal(); // SIGTERM counts from here on
     serve(Settings::load()?, shutdown).await?;

@@ -16,10 +16,13 @@ pub(crate) fn now() -> Instant {
 /// The date and time of day.
 #[doc(hidden)]
 pub fn date() -> SystemTime {
-    SIMULATED.get().map_or_else(SystemTime::now, |(moment, date)| date + now().saturating_duration_since(moment))
+    SIMULATED.get().map_or_else(SystemTime::now, |(moment, date)| {
+        date + now().saturating_duration_since(moment)
+    })
 }
 
-/// Until the guard is dropped, it is this date now on the current thread, and as much later as the runtime's clock says.
+/// Until the guard is dropped, it is this date now on the current thread, and as much later as the
+/// runtime's clock says.
 #[doc(hidden)]
 pub fn simulate(date: SystemTime) -> SimulatedDate {
     SIMULATED.set(Some((now(), date)));

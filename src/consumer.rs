@@ -53,9 +53,16 @@ struct Options {
 }
 
 impl<T, H: Handler<T>> Consumer<T, H> {
-    /// Handles this queue's messages. Bodies are JSON, unless [`decode`](Self::decode) says otherwise.
+    /// Handles this queue's messages. Bodies are JSON, unless [`decode`](Self::decode) says
+    /// otherwise.
     pub fn new(queue: impl Into<String>, handler: H) -> Self {
-        Self { queue: queue.into(), handler, decoder: Json, options: Options::default(), decodes: PhantomData }
+        Self {
+            queue: queue.into(),
+            handler,
+            decoder: Json,
+            options: Options::default(),
+            decodes: PhantomData,
+        }
     }
 }
 
@@ -84,11 +91,13 @@ impl<T, H, D> Consumer<T, H, D> {
         self
     }
 
-    /// Which messages are handled one after the other, in the order of the queue. Overrides `consume.order`.
+    /// Which messages are handled one after the other, in the order of the queue. Overrides
+    /// `consume.order`.
     ///
-    /// It needs the strategy `in-process`; with another one the service does not start. It also needs a queue with a single active
-    /// consumer: a service declares its own queue so, and the owner of an existing queue must. The command-line tool sees only the
-    /// settings: where it declares the queue, set `consume.order` there too.
+    /// It needs the strategy `in-process`; with another one the service does not start. It also
+    /// needs a queue with a single active consumer: a service declares its own queue so, and the
+    /// owner of an existing queue must. The command-line tool sees only the settings: where it
+    /// declares the queue, set `consume.order` there too.
     ///
     /// ```
     /// # use rehop::{Consumer, Failure, Message};
@@ -109,13 +118,15 @@ impl<T, H, D> Consumer<T, H, D> {
         self
     }
 
-    /// Names the classes of the errors that the handler returns. The function is called with the error of a failure, then with its
-    /// sources, until it returns a name. A failure for which it returns none keeps its default class, and so does one that was
-    /// named by [`Failure::with_class`].
+    /// Names the classes of the errors that the handler returns. The function is called with the
+    /// error of a failure, then with its sources, until it returns a name. A failure for which it
+    /// returns none keeps its default class, and so does one that was named by
+    /// [`Failure::with_class`].
     ///
-    /// The policy's `errors` know a failure by this name, and so do metrics and the history of a message. Errors inside an
-    /// `anyhow::Error` or an `eyre::Report` are found if the feature `anyhow` or `eyre` is enabled. rehop's own errors have no source; their
-    /// variants and [`Problem::cause`](crate::Problem::cause) tell them apart.
+    /// The policy's `errors` know a failure by this name, and so do metrics and the history of a
+    /// message. Errors inside an `anyhow::Error` or an `eyre::Report` are found if the feature
+    /// `anyhow` or `eyre` is enabled. rehop's own errors have no source; their variants and
+    /// [`Problem::cause`](crate::Problem::cause) tell them apart.
     ///
     /// ```
     /// # use rehop::{Consumer, Failure, Message};
@@ -134,11 +145,13 @@ impl<T, H, D> Consumer<T, H, D> {
         self
     }
 
-    /// Declares all names of classes that [`classify`](Self::classify) and [`Failure::with_class`] give the handler's failures.
+    /// Declares all names of classes that [`classify`](Self::classify) and [`Failure::with_class`]
+    /// give the handler's failures.
     ///
-    /// The service then does not start if `retry.errors` names a class that no failure can have. `timeout`, `panic` and `error` need not
-    /// be declared, and names of types such as `ParseIntError` and `io::Error` are not checked. Classes in the service's own
-    /// `retry.errors` are checked if every consumer declares its classes. Without this, no class is checked.
+    /// The service then does not start if `retry.errors` names a class that no failure can have.
+    /// `timeout`, `panic` and `error` need not be declared, and names of types such as
+    /// `ParseIntError` and `io::Error` are not checked. Classes in the service's own `retry.errors`
+    /// are checked if every consumer declares its classes. Without this, no class is checked.
     ///
     /// ```
     /// # use rehop::{Consumer, Failure, Message};
@@ -152,12 +165,14 @@ impl<T, H, D> Consumer<T, H, D> {
         self
     }
 
-    /// Calls this function for each failed attempt, and for each message that is parked or discarded without one, once the outcome is
-    /// settled: a copy is confirmed by then, and the ack or the reject leaves at once. It is meant for alerts and counts of your own.
+    /// Calls this function for each failed attempt, and for each message that is parked or
+    /// discarded without one, once the outcome is settled: a copy is confirmed by then, and the ack
+    /// or the reject leaves at once. It is meant for alerts and counts of your own.
     ///
-    /// It runs between two messages and must not block. A panic in it is logged and changes nothing. A requeued message may be
-    /// attempted again before its requeue is reported. Messages that could not be settled are not reported, because they come
-    /// again, nor are defers, nor messages that the broker parks at the delivery limit.
+    /// It runs between two messages and must not block. A panic in it is logged and changes
+    /// nothing. A requeued message may be attempted again before its requeue is reported. Messages
+    /// that could not be settled are not reported, because they come again, nor are defers, nor
+    /// messages that the broker parks at the delivery limit.
     ///
     /// ```
     /// # use rehop::{Consumer, Failure, Message};
@@ -169,7 +184,10 @@ impl<T, H, D> Consumer<T, H, D> {
     /// });
     /// # let _ = consumer;
     /// ```
-    pub fn on_failure(mut self, on_failure: impl Fn(&FailureEvent<'_>) + Send + Sync + 'static) -> Self {
+    pub fn on_failure(
+        mut self,
+        on_failure: impl Fn(&FailureEvent<'_>) + Send + Sync + 'static,
+    ) -> Self {
         self.options.of_failures.on_failure = Some(Arc::new(on_failure));
         self
     }
@@ -193,7 +211,13 @@ where
     fn from(consumer: Consumer<T, H, D>) -> Self {
         let Consumer { queue, handler, decoder, options, .. } = consumer;
         let Options { consume, retry, of_failures, classes } = options;
-        Self { queue, handler: Box::new(Typed::new(decoder, handler, of_failures)), consume, retry, classes }
+        Self {
+            queue,
+            handler: Box::new(Typed::new(decoder, handler, of_failures)),
+            consume,
+            retry,
+            classes,
+        }
     }
 }
 

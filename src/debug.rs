@@ -1,6 +1,7 @@
 //! `Debug` for error types.
 
-/// `unwrap()`, and a `main` that returns an error, print it with `Debug`. What to do next is in its text.
+/// `unwrap()`, and a `main` that returns an error, print it with `Debug`. What to do next is in its
+/// text.
 macro_rules! debug_is_display {
     ($($error:ty),+) => {$(
         impl std::fmt::Debug for $error {

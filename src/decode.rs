@@ -5,8 +5,8 @@ use serde::de::DeserializeOwned;
 
 /// Decodes a message's body into the value that its handler takes.
 ///
-/// [`Json`] is used unless [`Consumer::decode`](crate::Consumer::decode) names another. A message whose body does not decode is
-/// parked at once, with its bytes untouched.
+/// [`Json`] is used unless [`Consumer::decode`](crate::Consumer::decode) names another. A message
+/// whose body does not decode is parked at once, with its bytes untouched.
 ///
 /// ```
 /// use rehop::{Decode, DecodeError};
@@ -24,8 +24,8 @@ pub trait Decode<T>: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// When the body does not have this format. The error's text is logged and stored with the parked message, so it must not
-    /// quote the body.
+    /// When the body does not have this format. The error's text is logged and stored with the
+    /// parked message, so it must not quote the body.
     fn decode(&self, body: &Bytes, content_type: Option<&str>) -> Result<T, DecodeError>;
 }
 
@@ -46,7 +46,8 @@ impl DecodeError {
 pub struct Json;
 
 impl<T: DeserializeOwned> Decode<T> for Json {
-    /// The error says what is wrong with the body, and where. serde's own text may quote the body, so it is not used.
+    /// The error says what is wrong with the body, and where. serde's own text may quote the body,
+    /// so it is not used.
     fn decode(&self, body: &Bytes, _content_type: Option<&str>) -> Result<T, DecodeError> {
         serde_json::from_slice(body).map_err(|error| {
             let what = match error.classify() {
@@ -55,7 +56,11 @@ impl<T: DeserializeOwned> Decode<T> for Json {
                 serde_json::error::Category::Data => "JSON that does not match the handler's type",
                 serde_json::error::Category::Io => "unreadable",
             };
-            DecodeError(format!("the body is {what}, at line {} column {}", error.line(), error.column()))
+            DecodeError(format!(
+                "the body is {what}, at line {} column {}",
+                error.line(),
+                error.column()
+            ))
         })
     }
 }
@@ -77,11 +82,15 @@ mod tests {
     #[test]
     fn a_decode_error_says_where_the_body_is_wrong_and_never_quotes_it() {
         let decode = |body: &'static str| {
-            let result: Result<Vec<u32>, DecodeError> = Json.decode(&Bytes::from_static(body.as_bytes()), None);
+            let result: Result<Vec<u32>, DecodeError> =
+                Json.decode(&Bytes::from_static(body.as_bytes()), None);
             result.unwrap_err().to_string()
         };
         assert_eq!(decode("[1"), "the body is JSON that ends too early, at line 1 column 2");
-        assert_eq!(decode("\"secret\""), "the body is JSON that does not match the handler's type, at line 1 column 8");
+        assert_eq!(
+            decode("\"secret\""),
+            "the body is JSON that does not match the handler's type, at line 1 column 8"
+        );
         assert!(decode("secret").starts_with("the body is not valid JSON"));
     }
 }

@@ -20,11 +20,16 @@ impl Serialize for Text {
     }
 }
 
-pub(crate) fn serialize<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn serialize<S: Serializer>(
+    duration: &Duration,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     serializer.collect_str(&humantime::format_duration(*duration))
 }
 
-pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Duration, D::Error> {
     struct Visitor;
 
     impl serde::de::Visitor<'_> for Visitor {
@@ -35,14 +40,18 @@ pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<
         }
 
         fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Duration, E> {
-            humantime::parse_duration(text).map_err(|_| E::invalid_value(serde::de::Unexpected::Str(text), &self))
+            humantime::parse_duration(text)
+                .map_err(|_| E::invalid_value(serde::de::Unexpected::Str(text), &self))
         }
     }
 
     deserializer.deserialize_any(Visitor)
 }
 
-pub(crate) fn list<S: Serializer>(durations: &[Duration], serializer: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn list<S: Serializer>(
+    durations: &[Duration],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     serializer.collect_seq(durations.iter().map(|duration| Text(*duration)))
 }
 
@@ -53,7 +62,9 @@ pub(crate) fn check_bounds(value: Duration, least: Duration, most: Duration) -> 
     }
     // humantime's years and months are averages, in which no bound is a round number.
     let text = |duration: Duration| match duration.as_secs() {
-        secs if secs >= DAY && duration == Duration::from_secs(secs / DAY * DAY) => format!("{}d", secs / DAY),
+        secs if secs >= DAY && duration == Duration::from_secs(secs / DAY * DAY) => {
+            format!("{}d", secs / DAY)
+        }
         _ => humantime::format_duration(duration).to_string(),
     };
     Err(format!("{} is out of bounds: {} to {}", text(value), text(least), text(most)))
@@ -81,7 +92,10 @@ mod tests {
     fn what_is_not_a_duration_is_quoted_with_examples() {
         for text in ["\"soon\"", "\"10\"", "10"] {
             let error = serde_json::from_str::<Text>(text).unwrap_err().to_string();
-            assert!(error.contains(text.trim_matches('"')) && error.contains("such as \"30s\""), "{error}");
+            assert!(
+                error.contains(text.trim_matches('"')) && error.contains("such as \"30s\""),
+                "{error}"
+            );
         }
     }
 
@@ -94,7 +108,13 @@ mod tests {
         assert_eq!(check(3 * day), Err("3d is out of bounds: 1h to 2d".to_owned()));
         assert_eq!(check(2 * day + hour), Err("2days 1h is out of bounds: 1h to 2d".to_owned()));
         let millis = Duration::from_millis;
-        assert_eq!(check_bounds(millis(1), day, day), Err("1ms is out of bounds: 1d to 1d".to_owned()));
-        assert_eq!(check(2 * day + millis(1)), Err("2days 1ms is out of bounds: 1h to 2d".to_owned()));
+        assert_eq!(
+            check_bounds(millis(1), day, day),
+            Err("1ms is out of bounds: 1d to 1d".to_owned())
+        );
+        assert_eq!(
+            check(2 * day + millis(1)),
+            Err("2days 1ms is out of bounds: 1h to 2d".to_owned())
+        );
     }
 }

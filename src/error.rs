@@ -18,8 +18,9 @@ crate::debug::debug_is_display!(Error);
 
 /// Why a service could not start.
 ///
-/// Its text is complete, so its [`source`](std::error::Error::source) is `None`; [`Problem::cause`] has the error behind it. Once
-/// started, a service logs such errors, reconnects, and declares and subscribes again.
+/// Its text is complete, so its [`source`](std::error::Error::source) is `None`; [`Problem::cause`]
+/// has the error behind it. Once started, a service logs such errors, reconnects, and declares and
+/// subscribes again.
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -42,7 +43,9 @@ pub enum Error {
     #[error("the service has no consumer; add one with Service::consumer")]
     NoConsumer,
     /// No connection could be made.
-    #[error("cannot reach the broker at {broker}: {problem}; check that it is running, and check broker.url")]
+    #[error(
+        "cannot reach the broker at {broker}: {problem}; check that it is running, and check broker.url"
+    )]
     Connect {
         /// Host and port.
         broker: String,
@@ -50,7 +53,10 @@ pub enum Error {
         problem: Problem,
     },
     /// No connection could be made to any of several addresses.
-    #[error("cannot reach any node of the broker: {}; check that one runs, and broker.urls", of_each(tried))]
+    #[error(
+        "cannot reach any node of the broker: {}; check that one runs, and broker.urls",
+        of_each(tried)
+    )]
     ConnectAny {
         /// What happened at each address: [`Connect`](Self::Connect) or [`Timeout`](Self::Timeout).
         tried: Vec<Self>,
@@ -76,14 +82,17 @@ pub enum Error {
         problem: Problem,
     },
     /// The certificates could not be used, or the broker's was not trusted.
-    #[error("no TLS connection to the broker at {broker}: {problem}; check broker.tls and the name in broker.url")]
+    #[error(
+        "no TLS connection to the broker at {broker}: {problem}; check broker.tls and the name in broker.url"
+    )]
     Tls {
         /// Host and port.
         broker: String,
         /// What happened.
         problem: Problem,
     },
-    /// A queue or exchange exists with another argument than the settings ask for. Nothing was changed.
+    /// A queue or exchange exists with another argument than the settings ask for. Nothing was
+    /// changed.
     #[error("{what} exists with {argument} {found} where {wanted} is needed; nothing was changed: {}",
         of_namespace(argument, wanted, found).unwrap_or_else(|| remedy(*role, argument).to_owned()))]
     Mismatch {
@@ -133,7 +142,8 @@ pub enum Error {
         /// What the broker said.
         problem: Problem,
     },
-    /// A queue exists, but no node can serve it now: its node is down, or its process has stopped or does not answer.
+    /// A queue exists, but no node can serve it now: its node is down, or its process has stopped
+    /// or does not answer.
     #[error("{what} is not possible now: {problem}; check the cluster's nodes")]
     Unavailable {
         /// What was tried.
@@ -166,7 +176,8 @@ pub enum Error {
         /// What happened; it names no credentials.
         problem: Problem,
     },
-    /// Wait queues that a prune had unbound and then kept could not be bound again. Messages that are to wait in them go to the stray queue.
+    /// Wait queues that a prune had unbound and then kept could not be bound again. Messages that
+    /// are to wait in them go to the stray queue.
     #[error(
         "still unbound: {}; until they are bound, messages that are to wait there go to the stray queue, and a service may not notice. Run \
          `rehop topology declare` with the settings of the service that uses them, or prune again if none does: {problem}",
@@ -200,15 +211,19 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether trying again can help: the broker is away or busy, and nothing is wrong with what was asked of it.
+    /// Whether trying again can help: the broker is away or busy, and nothing is wrong with what
+    /// was asked of it.
     pub fn is_transient(&self) -> bool {
         use Error::{Connect, ConnectAny, Lost, Timeout, Unavailable};
-        let is_away = matches!(self, Connect { .. } | ConnectAny { .. } | Unavailable { .. } | Timeout { .. });
+        let is_away = matches!(
+            self,
+            Connect { .. } | ConnectAny { .. } | Unavailable { .. } | Timeout { .. }
+        );
         is_away || matches!(self, Lost { .. })
     }
 
-    /// Whether a delivery ended the connection, such as that of a message whose headers are larger than a frame. It comes again on the
-    /// next connection.
+    /// Whether a delivery ended the connection, such as that of a message whose headers are larger
+    /// than a frame. It comes again on the next connection.
     pub(crate) fn is_by_delivery(&self) -> bool {
         matches!(self, Self::Lost { problem, .. } if problem.as_lapin().is_some_and(is_frame_error))
     }
@@ -219,8 +234,8 @@ impl Error {
         matches!(self, Self::Lost { problem, .. } if problem.as_lapin().is_some_and(is_used_up))
     }
 
-    /// What is wrong in a few words, without the names of hosts and users and without the broker's text: for those who may not know
-    /// them, such as clients of a probe.
+    /// What is wrong in a few words, without the names of hosts and users and without the broker's
+    /// text: for those who may not know them, such as clients of a probe.
     pub(crate) fn in_short(&self) -> &'static str {
         match self {
             Self::Settings(_) | Self::Name { .. } | Self::TwoHandlers { .. } | Self::NoConsumer => {
@@ -245,8 +260,8 @@ impl Error {
         }
     }
 
-    /// What it means that no address could be connected to. An error that waiting cannot mend, such as a refused login, comes
-    /// before nodes that are down.
+    /// What it means that no address could be connected to. An error that waiting cannot mend, such
+    /// as a refused login, comes before nodes that are down.
     pub(crate) fn of_all_addresses(mut tried: Vec<Self>) -> Self {
         match tried.iter().position(|error| !error.is_transient()) {
             Some(permanent) => tried.swap_remove(permanent),
@@ -265,7 +280,8 @@ impl Error {
         let (text, problem) = (answer.get_message().as_str(), Problem::of_lapin(error));
         match answer.get_id() {
             403 => Self::Permission { what, problem },
-            // Only its text tells it from a queue that cannot be served: "no queue 'q' in vhost '/'" (3.10, 4.0 and 4.3).
+            // Only its text tells it from a queue that cannot be served: "no queue 'q' in vhost
+            // '/'" (3.10, 4.0 and 4.3).
             404 if text.starts_with("NOT_FOUND - no ") => Self::Missing { what, problem },
             404 => Self::Unavailable { what, problem },
             406 => match inequivalent(text) {
@@ -285,11 +301,13 @@ impl Error {
         Self::Lost { what, problem }
     }
 
-    /// What it means that a delayed exchange could not be declared. Without the plugin, 3.10 closes the connection with 503, and 4.0
-    /// and 4.3 close the channel with 406.
+    /// What it means that a delayed exchange could not be declared. Without the plugin, 3.10 closes
+    /// the connection with 503, and 4.0 and 4.3 close the channel with 406.
     pub(crate) fn without_plugin(self, exchange: &str) -> Self {
         match self {
-            Self::Refused { problem, .. } => Self::NoDelayedExchange { exchange: exchange.to_owned(), problem },
+            Self::Refused { problem, .. } => {
+                Self::NoDelayedExchange { exchange: exchange.to_owned(), problem }
+            }
             error => error,
         }
     }
@@ -311,7 +329,8 @@ fn of_each(tried: &[Error]) -> String {
     each.collect::<Vec<_>>().join("; ")
 }
 
-/// Whether the connection has no number left for a channel: the broker allows few channels, or has closed many.
+/// Whether the connection has no number left for a channel: the broker allows few channels, or has
+/// closed many.
 pub(crate) fn is_used_up(error: &lapin::Error) -> bool {
     matches!(error.kind(), lapin::ErrorKind::ChannelsLimitReached)
 }
@@ -325,8 +344,9 @@ fn is_frame_error(error: &lapin::Error) -> bool {
     }
 }
 
-/// The text of an error of lapin's, on one line. The broker repeats names that anyone may have written, so characters that a terminal obeys
-/// or does not show are escaped. It names no credentials: only the URL has them.
+/// The text of an error of lapin's, on one line. The broker repeats names that anyone may have
+/// written, so characters that a terminal obeys or does not show are escaped. It names no
+/// credentials: only the URL has them.
 pub fn describe(error: &lapin::Error) -> String {
     let text = match error.kind() {
         lapin::ErrorKind::IOError(error) => error.to_string(),

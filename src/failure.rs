@@ -12,13 +12,14 @@ pub(crate) use cause::Classify;
 
 /// Why an attempt failed, and what should become of the message.
 ///
-/// A handler returns `Result<(), Failure>`, or a `Result` with any error that converts into a failure: every
-/// [`Error`](std::error::Error) that is `Send`, `Sync` and `'static`, an `anyhow::Error`, an `eyre::Report`, a
-/// `Box<dyn Error + Send + Sync>` and plain text. `?` makes the same conversion. The queue's policy then treats the failure as
-/// transient, unless `retry.errors` names its class. The constructors below decide explicitly.
+/// A handler returns `Result<(), Failure>`, or a `Result` with any error that converts into a
+/// failure: every [`Error`](std::error::Error) that is `Send`, `Sync` and `'static`, an
+/// `anyhow::Error`, an `eyre::Report`, a `Box<dyn Error + Send + Sync>` and plain text. `?` makes
+/// the same conversion. The queue's policy then treats the failure as transient, unless
+/// `retry.errors` names its class. The constructors below decide explicitly.
 ///
-/// A failure's text goes to the message's `rehop-errors` header, to logs and to spans. Keep payloads and credentials out of
-/// it.
+/// A failure's text goes to the message's `rehop-errors` header, to logs and to spans. Keep
+/// payloads and credentials out of it.
 ///
 /// ```
 /// use rehop::Failure;
@@ -41,13 +42,15 @@ pub(crate) use cause::Classify;
 ///
 /// # Classes
 ///
-/// The policy's `errors`, metrics and the history of a message know a failure by its class. By default it is the name of the error's
-/// type: `ParseIntError`. A type that is called `Error` is named with the module or crate that defines it: `io::Error`,
-/// `sqlx_core::Error`. Types of the same name share a class, and renaming one changes it. To name it yourself, use
-/// [`with_class`](Self::with_class) where the failure is made, or [`Consumer::classify`](crate::Consumer::classify) for all errors of
-/// a queue's handler.
+/// The policy's `errors`, metrics and the history of a message know a failure by its class. By
+/// default it is the name of the error's type: `ParseIntError`. A type that is called `Error` is
+/// named with the module or crate that defines it: `io::Error`, `sqlx_core::Error`. Types of the
+/// same name share a class, and renaming one changes it. To name it yourself, use
+/// [`with_class`](Self::with_class) where the failure is made, or
+/// [`Consumer::classify`](crate::Consumer::classify) for all errors of a queue's handler.
 ///
-/// `Failure` does not implement [`std::error::Error`], so that `?` can convert every error into one.
+/// `Failure` does not implement [`std::error::Error`], so that `?` can convert every error into
+/// one.
 #[derive(Debug, Clone)]
 pub struct Failure {
     kind: Kind,
@@ -73,14 +76,14 @@ pub(crate) enum Kind {
 }
 
 impl Failure {
-    /// It may work later. Retried immediately while the policy's `immediate` lasts, then after the next of its `delays`. When no
-    /// delay is left, treated as `on_exhausted` says.
+    /// It may work later. Retried immediately while the policy's `immediate` lasts, then after the
+    /// next of its `delays`. When no delay is left, treated as `on_exhausted` says.
     pub fn transient<E: Into<Box<dyn Error + Send + Sync>>>(error: E) -> Self {
         Self::new(Kind::Transient, "transient", error)
     }
 
-    /// It may work at once, for instance after contention. Retried immediately while the policy's `immediate` lasts, then
-    /// [transient](Self::transient).
+    /// It may work at once, for instance after contention. Retried immediately while the policy's
+    /// `immediate` lasts, then [transient](Self::transient).
     pub fn requeue<E: Into<Box<dyn Error + Send + Sync>>>(error: E) -> Self {
         Self::new(Kind::Requeue, "requeue", error)
     }
@@ -95,14 +98,16 @@ impl Failure {
         Self::new(Kind::Discard, "discard", reason)
     }
 
-    /// It is not the time for this message yet, and nothing failed. It waits at least this long, and then is handled as if it had
-    /// not been delivered: neither an attempt nor one of the policy's waits is used up, and its history does not grow.
+    /// It is not the time for this message yet, and nothing failed. It waits at least this long,
+    /// and then is handled as if it had not been delivered: neither an attempt nor one of the
+    /// policy's waits is used up, and its history does not grow.
     ///
-    /// Its deadline still holds: a message that would expire during the wait is treated as `on_expired` says. After
-    /// `retry.max_defers` defers (100 by default) the next one parks it, with the reason
-    /// [`DeferredTooOften`](crate::Reason::DeferredTooOften). With strategy `native`, whose waits the broker counts, a defer uses up a
-    /// wait, unless `retry.after` is `ladder`. The delay is rounded as for [`after`](Self::after), and is too long at
-    /// the same length.
+    /// Its deadline still holds: a message that would expire during the wait is treated as
+    /// `on_expired` says. After `retry.max_defers` defers (100 by default) the next one parks it,
+    /// with the reason [`DeferredTooOften`](crate::Reason::DeferredTooOften). With strategy
+    /// `native`, whose waits the broker counts, a defer uses up a wait, unless `retry.after` is
+    /// `ladder`. The delay is rounded as for [`after`](Self::after), and is too long at the same
+    /// length.
     ///
     /// ```
     /// # use rehop::Failure;
@@ -123,28 +128,32 @@ impl Failure {
         self
     }
 
-    /// Waits at least this long before the next attempt, in place of the policy's next delay. It still uses up one of the
-    /// policy's waits; [`defer`](Self::defer) does not. A delay is rounded up, never down, to what the policy's strategy can express.
+    /// Waits at least this long before the next attempt, in place of the policy's next delay. It
+    /// still uses up one of the policy's waits; [`defer`](Self::defer) does not. A delay is rounded
+    /// up, never down, to what the policy's strategy can express.
     ///
-    /// With strategy `tiers`, a delay above the longest of the policy's `delays` takes several legs, at most eight. Above
-    /// [`RetryPolicy::longest_wait`](crate::RetryPolicy::longest_wait), the message is parked instead, with the reason
-    /// [`DelayTooLong`](crate::Reason::DelayTooLong). If a remote service chooses this delay, set `retry.after = "ladder"`, or give
-    /// the policy a longer one.
+    /// With strategy `tiers`, a delay above the longest of the policy's `delays` takes several
+    /// legs, at most eight. Above [`RetryPolicy::longest_wait`](crate::RetryPolicy::longest_wait),
+    /// the message is parked instead, with the reason
+    /// [`DelayTooLong`](crate::Reason::DelayTooLong). If a remote service chooses this delay, set
+    /// `retry.after = "ladder"`, or give the policy a longer one.
     pub fn after(mut self, delay: Duration) -> Self {
         self.after = Some(delay);
         self
     }
 
-    /// Sets the class that the policy's `errors` and the metrics know this failure by. By default it is the name of
-    /// the error's type. For plain text, and for errors whose type says nothing (`anyhow::Error`, `eyre::Report`, `Box<dyn Error>`), it
-    /// is the constructor's name, or `error` if the failure comes from `?`.
+    /// Sets the class that the policy's `errors` and the metrics know this failure by. By default
+    /// it is the name of the error's type. For plain text, and for errors whose type says nothing
+    /// (`anyhow::Error`, `eyre::Report`, `Box<dyn Error>`), it is the constructor's name, or
+    /// `error` if the failure comes from `?`.
     ///
-    /// Each class is a value of a metric's attribute, so there should be few. Never put an id or a text of the message in it. A name
-    /// such as `stripe::Declined` is taken for the path of a type, so `retry.errors` cannot contain it.
+    /// Each class is a value of a metric's attribute, so there should be few. Never put an id or a
+    /// text of the message in it. A name such as `stripe::Declined` is taken for the path of a
+    /// type, so `retry.errors` cannot contain it.
     ///
     /// ```
     /// # use rehop::Failure;
-    /// // The policy decides, by `retry.errors.card_declined`.
+    ///  // The policy decides, by `retry.errors.card_declined`.
     /// let failure = Failure::from("the card was declined").with_class("card_declined");
     /// assert_eq!((failure.class(), failure.message()), ("card_declined", "the card was declined"));
     /// ```
@@ -164,10 +173,12 @@ impl Failure {
         &self.message
     }
 
-    /// The error that this failure was made from, for a downcast. `None` for a panic, a timeout and a body that did not decode.
+    /// The error that this failure was made from, for a downcast. `None` for a panic, a timeout and
+    /// a body that did not decode.
     ///
-    /// An `anyhow::Error` that was converted by `?` or `From` can be downcast to the error inside if the feature `anyhow` is
-    /// enabled, and an `eyre::Report` if the feature `eyre` is. Otherwise, only its sources can.
+    /// An `anyhow::Error` that was converted by `?` or `From` can be downcast to the error inside
+    /// if the feature `anyhow` is enabled, and an `eyre::Report` if the feature `eyre` is.
+    /// Otherwise, only its sources can.
     ///
     /// ```
     /// # use rehop::Failure;
@@ -194,7 +205,8 @@ impl Failure {
 
     /// The handler exceeded its time limit: class `timeout`.
     pub(crate) fn timeout(limit: Duration) -> Self {
-        let text = format!("the handler did not finish within {}", humantime::format_duration(limit));
+        let text =
+            format!("the handler did not finish within {}", humantime::format_duration(limit));
         Self::unclassified("timeout", text)
     }
 
@@ -213,8 +225,8 @@ impl Failure {
         Self { kind: Kind::Undecodable, ..Self::unclassified("undecodable", error.to_string()) }
     }
 
-    /// Puts before its text why the message is parked and does not wait as long as this failure asks. `because` names the settings
-    /// that bound a wait.
+    /// Puts before its text why the message is parked and does not wait as long as this failure
+    /// asks. `because` names the settings that bound a wait.
     pub(crate) fn asks_more_than(self, because: &str) -> Self {
         let asked = humantime::format_duration(self.after.unwrap_or_default());
         let message = format!("asked to wait {asked}, but {because}: {}", self.message);
@@ -223,13 +235,15 @@ impl Failure {
 
     /// Puts before its text why the message is parked and not deferred again.
     pub(crate) fn defers_more_than(self, max_defers: u32) -> Self {
-        let message =
-            format!("deferred once more than retry.max_defers allows, which is {max_defers}: {}", self.message);
+        let message = format!(
+            "deferred once more than retry.max_defers allows, which is {max_defers}: {}",
+            self.message
+        );
         Self { message, ..self }
     }
 
-    /// Gives the failure the class that this function finds for its error, or for one of the error's sources. A class that was set
-    /// by name stays.
+    /// Gives the failure the class that this function finds for its error, or for one of the
+    /// error's sources. A class that was set by name stays.
     pub(crate) fn classified(mut self, classify: &Classify) -> Self {
         if !self.is_named
             && let Some(class) = self.cause.as_ref().and_then(|cause| cause.class(classify))
@@ -244,7 +258,11 @@ impl Failure {
         Self { kind: Kind::Unclassified, class, is_named: false, message, cause: None, after: None }
     }
 
-    fn new<E: Into<Box<dyn Error + Send + Sync>>>(kind: Kind, plain: &'static str, error: E) -> Self {
+    fn new<E: Into<Box<dyn Error + Send + Sync>>>(
+        kind: Kind,
+        plain: &'static str,
+        error: E,
+    ) -> Self {
         Self::of(kind, class::of_type::<E>(plain), Cause::boxed(error))
     }
 

@@ -24,9 +24,10 @@ pub use state::with_state;
 
 /// Handles the messages of one queue: one async function.
 ///
-/// Every async function from a `Message<T>` to a `Result<(), E>` is a handler, if `E` converts into a [`Failure`]: an error of your
-/// own, `anyhow::Error`, `Box<dyn Error + Send + Sync>`, or `Failure` itself. For a function that also takes a state, such as a
-/// connection pool, see [`with_state`].
+/// Every async function from a `Message<T>` to a `Result<(), E>` is a handler, if `E` converts into
+/// a [`Failure`]: an error of your own, `anyhow::Error`, `Box<dyn Error + Send + Sync>`, or
+/// `Failure` itself. For a function that also takes a state, such as a connection pool, see
+/// [`with_state`].
 ///
 /// ```
 /// # use rehop::{Consumer, Failure, Message};
@@ -36,7 +37,7 @@ pub use state::with_state;
 /// let consumer = Consumer::new("amounts", check);
 /// # let _ = consumer;
 ///
-/// // A closure has to name its error type, unless it returns the result of a function that does.
+///  // A closure has to name its error type, unless it returns the result of a function that does.
 /// let consumer = Consumer::new("logs", |line: Message<String>| async move {
 ///     println!("{}", line.body);
 ///     Ok::<_, Failure>(())
@@ -89,7 +90,11 @@ pub(crate) type HandlerFuture = Pin<Box<dyn Future<Output = Result<(), Failure>>
 /// A type-erased handler, its decoder, and what the service does with its failures.
 pub(crate) trait AnyHandler: Send + Sync {
     /// Decodes the body, and returns the handler's future for it.
-    fn prepare(&self, delivery: &Arc<Delivery>, source: &Arc<Source>) -> Result<HandlerFuture, DecodeError>;
+    fn prepare(
+        &self,
+        delivery: &Arc<Delivery>,
+        source: &Arc<Source>,
+    ) -> Result<HandlerFuture, DecodeError>;
 
     /// Tells the service of a failure.
     fn failed(&self, event: &FailureEvent<'_>);
@@ -117,8 +122,13 @@ impl<T, D, H> Typed<T, D, H> {
 }
 
 impl<T: Send + 'static, D: Decode<T>, H: Handler<T>> AnyHandler for Typed<T, D, H> {
-    fn prepare(&self, delivery: &Arc<Delivery>, source: &Arc<Source>) -> Result<HandlerFuture, DecodeError> {
-        let content_type = delivery.properties.content_type().as_ref().map(|content_type| content_type.as_str());
+    fn prepare(
+        &self,
+        delivery: &Arc<Delivery>,
+        source: &Arc<Source>,
+    ) -> Result<HandlerFuture, DecodeError> {
+        let content_type =
+            delivery.properties.content_type().as_ref().map(|content_type| content_type.as_str());
         let decode = || self.decoder.decode(&delivery.body, content_type);
         let body = std::panic::catch_unwind(AssertUnwindSafe(decode))
             .unwrap_or_else(|_| Err(DecodeError::new("the decoder panicked")))?;
@@ -137,7 +147,11 @@ impl<T: Send + 'static, D: Decode<T>, H: Handler<T>> AnyHandler for Typed<T, D, 
     fn failed(&self, event: &FailureEvent<'_>) {
         let Some(on_failure) = &self.of_failures.on_failure else { return };
         if std::panic::catch_unwind(AssertUnwindSafe(|| on_failure(event))).is_err() {
-            tracing::error!(queue = event.queue, chain = event.chain_id, "the function set by on_failure panicked");
+            tracing::error!(
+                queue = event.queue,
+                chain = event.chain_id,
+                "the function set by on_failure panicked"
+            );
         }
     }
 }

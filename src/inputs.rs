@@ -7,24 +7,27 @@ use std::io::Write;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed};
 
-/// As many inputs as usual, or `REHOP_TEST_INPUTS` times as many, which may be a fraction: for each run they are new ones.
+/// As many inputs as usual, or `REHOP_TEST_INPUTS` times as many, which may be a fraction: for each
+/// run they are new ones.
 pub(crate) fn inputs(usual: u32) -> Config {
     times("REHOP_TEST_INPUTS", usual)
 }
 
-/// The same for inputs that are scripts for a model of the broker, each of which takes thousands of steps: `REHOP_TEST_MODELS` times as many. Without
-/// that they are the same in each run: what a rare one finds is for the runs that look for it.
+/// The same for inputs that are scripts for a model of the broker, each of which takes thousands of
+/// steps: `REHOP_TEST_MODELS` times as many. Without that they are the same in each run: what a
+/// rare one finds is for the runs that look for it.
 pub(crate) fn models(usual: u32) -> Config {
     const VARIABLE: &str = "REHOP_TEST_MODELS";
-    let rng_seed = if std::env::var_os(VARIABLE).is_some() { RngSeed::Random } else { RngSeed::Fixed(1) };
+    let rng_seed =
+        if std::env::var_os(VARIABLE).is_some() { RngSeed::Random } else { RngSeed::Fixed(1) };
     Config { rng_seed, ..times(VARIABLE, usual) }
 }
 
 fn times(variable: &str, usual: u32) -> Config {
     let factor = std::env::var(variable).ok().and_then(|factor| factor.parse().ok()).unwrap_or(1.0);
     let cases = (f64::from(usual) * factor).ceil() as u32;
-    // The test harness names a test's thread after the test, and captures what is printed but not what is written. One write,
-    // so that no other test's line gets in between.
+    // The test harness names a test's thread after the test, and captures what is printed but not
+    // what is written. One write, so that no other test's line gets in between.
     if let Some(test) = std::thread::current().name() {
         let line = format!("{test}: {cases} inputs\n");
         let _ = std::io::stderr().write_all(line.as_bytes());
@@ -32,8 +35,8 @@ fn times(variable: &str, usual: u32) -> Config {
     Config::with_cases(cases)
 }
 
-/// Texts of up to so many characters: a random beginning, then one character again and again. Where every character is random, making
-/// the text takes longer than what is tested with it.
+/// Texts of up to so many characters: a random beginning, then one character again and again. Where
+/// every character is random, making the text takes longer than what is tested with it.
 pub(crate) fn texts(characters: usize) -> impl Strategy<Value = String> {
     (".{0,12}", any::<char>(), 0..=characters).prop_map(|(beginning, filler, length)| {
         beginning.chars().chain(std::iter::repeat(filler)).take(length).collect()

@@ -1,4 +1,5 @@
-//! What the packages around the library share with it: the client, the broker, the headers, the names of queues and exchanges.
+//! What the packages around the library share with it: the client, the broker, the headers, the
+//! names of queues and exchanges.
 //!
 //! No part of the API. It changes in any release, so those packages pin the exact version.
 
@@ -24,7 +25,9 @@ pub use crate::settings::address::{InvalidUrl, uris};
 pub use crate::settings::resolve::{QueueConfig, Resolved};
 pub use crate::telemetry::unrecorded::suppress_unrecorded_hint;
 pub use crate::telemetry::values::Values;
-pub use crate::topology::{CONSUMER_TIMEOUT, NAMESPACE, Names, WAITS_IN, ask_for, build, discarded};
+pub use crate::topology::{
+    CONSUMER_TIMEOUT, NAMESPACE, Names, WAITS_IN, ask_for, build, discarded,
+};
 pub use crate::wire::{HeadersTooLarge, Room, names, parked as at_rest, receipt, table_size};
 
 /// The names of attributes and metrics.

@@ -1,5 +1,6 @@
-//! rehop consumes from RabbitMQ and retries failed messages: immediately, within the broker's delivery limit, or after a delay. A message
-//! keeps its routing key, deadline and history. Its attempts share one OpenTelemetry trace, if it has an id or a trace context.
+//! rehop consumes from RabbitMQ and retries failed messages: immediately, within the broker's
+//! delivery limit, or after a delay. A message keeps its routing key, deadline and history. Its
+//! attempts share one OpenTelemetry trace, if it has an id or a trace context.
 //!
 //! ```no_run
 //! use rehop::{Failure, Message, Settings};
@@ -71,15 +72,18 @@
 //!
 //! # Where to read on
 //!
-//! [`Service`] consumes queues, [`Failure`] is what handlers return, [`Message`] what they get, and [`Publisher`]
-//! publishes. [`Settings`] has the layers of settings, [`telemetry`] traces and metrics.
+//! [`Service`] consumes queues, [`Failure`] is what handlers return, [`Message`] what they get, and
+//! [`Publisher`] publishes. [`Settings`] has the layers of settings, [`telemetry`] traces and
+//! metrics.
 //!
-//! Pages: [tutorial](docs::tutorial), [cookbook](docs::cookbook), [questions, by symptom](docs::faq), [how it works](docs::architecture),
-//! [why](docs::decisions), [what is promised](docs::guarantees), [alternatives](docs::comparison), [settings](docs::settings),
-//! [which way to wait](docs::waiting), [queues, exchanges and permissions](docs::topology), [sizing](docs::sizing),
-//! [headers](docs::headers), [producers in other languages](docs::producers), [moving a service over](docs::migration),
-//! [runbooks](docs::runbooks), [testing a service](docs::testing), [how rehop is tested](docs::proof), [versions](docs::versions),
-//! [changes](docs::changelog).
+//! Pages: [tutorial](docs::tutorial), [cookbook](docs::cookbook), [questions, by
+//! symptom](docs::faq), [how it works](docs::architecture), [why](docs::decisions), [what is
+//! promised](docs::guarantees), [alternatives](docs::comparison), [settings](docs::settings),
+//! [which way to wait](docs::waiting), [queues, exchanges and permissions](docs::topology),
+//! [sizing](docs::sizing), [headers](docs::headers), [producers in other
+//! languages](docs::producers), [moving a service over](docs::migration),
+//! [runbooks](docs::runbooks), [testing a service](docs::testing), [how rehop is
+//! tested](docs::proof), [versions](docs::versions), [changes](docs::changelog).
 //!
 //! # Packages
 //!

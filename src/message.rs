@@ -51,23 +51,25 @@ impl<T> Message<T> {
         &self.delivery.body
     }
 
-    /// The number of this attempt, from 1. Deliveries that ended in a crash are included, because the broker counts them.
+    /// The number of this attempt, from 1. Deliveries that ended in a crash are included, because
+    /// the broker counts them.
     pub fn attempt(&self) -> u32 {
         self.delivery.ledger.attempt()
     }
 
     /// The most attempts that the queue's policy allows a message: see
-    /// [`RetryPolicy::max_attempts`](crate::RetryPolicy::max_attempts). Deliveries that ended in a crash come on top, so
-    /// [`attempt`](Self::attempt) can be higher.
+    /// [`RetryPolicy::max_attempts`](crate::RetryPolicy::max_attempts). Deliveries that ended in a
+    /// crash come on top, so [`attempt`](Self::attempt) can be higher.
     pub fn max_attempts(&self) -> u32 {
         self.source.policy.max_attempts()
     }
 
-    /// Whether a [transient](crate::Failure::transient) failure of this attempt would be the last: no attempt is left, or the
-    /// deadline comes before the end of the next wait. Then the message is parked or discarded, as the policy says.
+    /// Whether a [transient](crate::Failure::transient) failure of this attempt would be the last:
+    /// no attempt is left, or the deadline comes before the end of the next wait. Then the message
+    /// is parked or discarded, as the policy says.
     ///
-    /// The answer may change while the handler runs, if the message has a deadline. It does not know of a delay that the handler
-    /// will ask for by [`Failure::after`](crate::Failure::after).
+    /// The answer may change while the handler runs, if the message has a deadline. It does not
+    /// know of a delay that the handler will ask for by [`Failure::after`](crate::Failure::after).
     ///
     /// ```
     /// # use rehop::{Failure, Message};
@@ -87,8 +89,8 @@ impl<T> Message<T> {
         self.source.is_last_attempt(&self.delivery.ledger, Timestamp::now())
     }
 
-    /// How many times this message has waited, without its defers. With strategy `native` the broker counts, and includes defers and
-    /// deliveries that were lost.
+    /// How many times this message has waited, without its defers. With strategy `native` the
+    /// broker counts, and includes defers and deliveries that were lost.
     pub fn hop(&self) -> u32 {
         self.delivery.ledger.hop
     }
@@ -103,14 +105,15 @@ impl<T> Message<T> {
         self.delivery.ledger.deadline
     }
 
-    /// When the delivery before the first wait was seen. Until a message has waited, and always with strategy `native`, this is the present
-    /// delivery, because only copies carry the time. With `in-process` it is the first delivery since a crash.
+    /// When the delivery before the first wait was seen. Until a message has waited, and always
+    /// with strategy `native`, this is the present delivery, because only copies carry the time.
+    /// With `in-process` it is the first delivery since a crash.
     pub fn first_seen(&self) -> Timestamp {
         self.delivery.ledger.first_seen
     }
 
-    /// When an attempt first failed. `None` before the first wait, because only copies carry this time: an immediate attempt
-    /// knows nothing of the one before.
+    /// When an attempt first failed. `None` before the first wait, because only copies carry this
+    /// time: an immediate attempt knows nothing of the one before.
     pub fn first_failed(&self) -> Option<Timestamp> {
         self.delivery.ledger.first_failed
     }
@@ -125,7 +128,8 @@ impl<T> Message<T> {
         &self.source.queue
     }
 
-    /// The exchange that the message was first published to, however often it has waited since. Empty for the default exchange.
+    /// The exchange that the message was first published to, however often it has waited since.
+    /// Empty for the default exchange.
     pub fn exchange(&self) -> &str {
         self.delivery.origin.exchange.as_str()
     }
@@ -177,9 +181,11 @@ impl<T> Message<T> {
 
     /// The `user_id` property, which the broker has checked. A header keeps it through a wait.
     pub fn user_id(&self) -> Option<&str> {
-        text(self.properties().user_id()).or_else(|| match self.header(crate::wire::names::USER_ID)? {
-            HeaderValue::Text(user_id) if self.delivery.ledger.is_copy => Some(user_id),
-            _ => None,
+        text(self.properties().user_id()).or_else(|| {
+            match self.header(crate::wire::names::USER_ID)? {
+                HeaderValue::Text(user_id) if self.delivery.ledger.is_copy => Some(user_id),
+                _ => None,
+            }
         })
     }
 
@@ -209,8 +215,8 @@ impl<T> Message<T> {
 }
 
 impl RetryPolicy {
-    /// What becomes of a message under this policy if an attempt of it ends like this. For tests of policies and handlers. Nothing
-    /// is random here: jitter is drawn from the middle of its range.
+    /// What becomes of a message under this policy if an attempt of it ends like this. For tests of
+    /// policies and handlers. Nothing is random here: jitter is drawn from the middle of its range.
     ///
     /// ```
     /// use rehop::testing::message;

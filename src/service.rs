@@ -51,10 +51,12 @@ use crate::topology::{self, Names};
 ///
 /// # Errors
 ///
-/// Awaiting it fails when it has no consumer, when the settings contradict themselves, when a queue has two handlers, when the broker refuses the login or cannot
-/// be reached within `broker.startup_timeout`, or when a queue cannot be declared or consumed as the settings say. If only the permission
-/// to read a queue is missing, the service goes on trying, and its [status](Self::status) says why. A connection that is lost later is not an error:
-/// the service reconnects.
+/// Awaiting it fails when it has no consumer, when the settings contradict themselves, when a queue
+/// has two handlers, when the broker refuses the login or cannot be reached within
+/// `broker.startup_timeout`, or when a queue cannot be declared or consumed as the settings say. If
+/// only the permission to read a queue is missing, the service goes on trying, and its
+/// [status](Self::status) says why. A connection that is lost later is not an error: the service
+/// reconnects.
 #[must_use = "nothing is consumed until it is awaited"]
 pub struct Service {
     /// An error is returned when the service is awaited.
@@ -74,13 +76,26 @@ impl std::fmt::Debug for Service {
 }
 
 impl Service {
-    /// A service with these settings, and without queues: add at least one consumer. Awaiting it opens two connections, one to consume and one to publish: during an
-    /// alarm the broker blocks a connection that publishes, and acks on it too (3.10, 4.0 and 4.3).
+    /// A service with these settings, and without queues: add at least one consumer. Awaiting it
+    /// opens two connections, one to consume and one to publish: during an alarm the broker blocks
+    /// a connection that publishes, and acks on it too (3.10, 4.0 and 4.3).
     pub fn new(settings: &Settings) -> Self {
-        let link = |purpose| Arc::new(Link::new(format!("{} {purpose}", settings.namespace), settings.broker.clone()));
+        let link = |purpose| {
+            Arc::new(Link::new(
+                format!("{} {purpose}", settings.namespace),
+                settings.broker.clone(),
+            ))
+        };
         let (consuming, publishing) = (link("consuming"), link("publishing"));
         let status = Status::new(&consuming, &publishing);
-        Self { resolved: settings.resolve(), consuming, publishing, consumers: Vec::new(), status, shutdown: None }
+        Self {
+            resolved: settings.resolve(),
+            consuming,
+            publishing,
+            consumers: Vec::new(),
+            status,
+            shutdown: None,
+        }
     }
 
     /// Consumes a queue as the settings say. Bodies are JSON.
@@ -105,11 +120,15 @@ impl Service {
         self
     }
 
-    /// Stops when this future completes, such as [`shutdown_signal`](crate::shutdown_signal): consuming ends, messages that no handler
-    /// has seen are handed back, and running handlers may finish within `shutdown.grace`, of which the last fifth, 2 s at most, is for
-    /// closing. If the broker has not been reached by then, the service closes what it has opened and ends with an empty summary.
-    /// Without this the service runs until its task is dropped.
-    pub fn with_graceful_shutdown(mut self, shutdown: impl Future<Output = ()> + Send + 'static) -> Self {
+    /// Stops when this future completes, such as [`shutdown_signal`](crate::shutdown_signal):
+    /// consuming ends, messages that no handler has seen are handed back, and running handlers may
+    /// finish within `shutdown.grace`, of which the last fifth, 2 s at most, is for closing. If the
+    /// broker has not been reached by then, the service closes what it has opened and ends with an
+    /// empty summary. Without this the service runs until its task is dropped.
+    pub fn with_graceful_shutdown(
+        mut self,
+        shutdown: impl Future<Output = ()> + Send + 'static,
+    ) -> Self {
         self.shutdown = Some(shutdown.boxed());
         self
     }
@@ -152,18 +171,29 @@ impl Service {
         ));
         let retried = instruments.clone();
         let retried = move |exchange: &str| retried.publish_retried(exchange);
-        let (publisher, publishing_task) = CopyPublisher::start(publishing.clone(), keeper.clone(), exchanges, retried);
+        let (publisher, publishing_task) =
+            CopyPublisher::start(publishing.clone(), keeper.clone(), exchanges, retried);
         let receipts = Receipts::start(publishing.clone(), &names.report())?;
         let ack_timeout = settings.broker.consumer_timeout;
-        let (intake, indexes) =
-            Intake::new(shutdown.clone(), configs.iter().map(|config| Rules::of(config, ack_timeout)));
+        let (intake, indexes) = Intake::new(
+            shutdown.clone(),
+            configs.iter().map(|config| Rules::of(config, ack_timeout)),
+        );
         // Aborts the running handlers even if the caller drops this future.
         let aborted = intake.abort_on_drop();
         let (mut workers, mut failure_logs) = (JoinSet::new(), Vec::new());
         for (index, (config, handler)) in indexes.into_iter().zip(plans) {
             let state = status.state(&config.queue);
             let shared = (&publisher, &publishing, &receipts, intake.settling_waits(index));
-            let context = QueueContext::new(settings, config, handler, shared, &instruments, &summary, state)?;
+            let context = QueueContext::new(
+                settings,
+                config,
+                handler,
+                shared,
+                &instruments,
+                &summary,
+                state,
+            )?;
             failure_logs.push(context.failures.clone());
             let queue = WorkQueue {
                 context: Arc::new(context),
@@ -181,14 +211,23 @@ impl Service {
         let (stray, namespace) = (short(&names.stray())?, settings.namespace.clone());
         let parked = instruments.clone();
         background.spawn(async move {
-            let observe_parked = |work: &str, queue: &str, depth| parked.parked_depth(work, queue, depth);
-            keeper.watch(&stray, |depth| instruments.stray(&namespace, depth), observe_parked).await;
+            let observe_parked =
+                |work: &str, queue: &str, depth| parked.parked_depth(work, queue, depth);
+            keeper
+                .watch(&stray, |depth| instruments.stray(&namespace, depth), observe_parked)
+                .await;
         });
         background.spawn(log_counts(failure_logs.clone()));
         let timer = AbortOnDropHandle::new(tokio::spawn(intake.clone().keep_time()));
-        let ended =
-            supervise(&mut workers, try_join(publishing_task, timer), &shutdown, &mut requested, &intake, &summary)
-                .await;
+        let ended = supervise(
+            &mut workers,
+            try_join(publishing_task, timer),
+            &shutdown,
+            &mut requested,
+            &intake,
+            &summary,
+        )
+        .await;
         background.shutdown().await;
         failure_logs.iter().for_each(|log| log.log(Duration::ZERO));
         drop(aborted);
@@ -227,8 +266,8 @@ fn plan(resolved: &Resolved, consumers: Vec<AnyConsumer>) -> Result<Vec<Plan>, E
     Ok(plans)
 }
 
-/// Waits for the shutdown. A consumer that cannot start stops the others as well. A panic of rehop's own ends the service: without one of its
-/// tasks it would hang.
+/// Waits for the shutdown. A consumer that cannot start stops the others as well. A panic of
+/// rehop's own ends the service: without one of its tasks it would hang.
 async fn supervise<T>(
     workers: &mut JoinSet<Result<(), Error>>,
     tasks: impl Future<Output = Result<T, JoinError>> + Unpin,
@@ -245,7 +284,8 @@ async fn supervise<T>(
             () = &mut *requested => shutdown.request(),
             () = shutdown.over() => {
                 let unfinished = intake.running_in_all() as u64;
-                // Workers add their own unfinished deliveries, so they must have ended before this takes the maximum.
+                // Workers add their own unfinished deliveries, so they must have ended before this
+                // takes the maximum.
                 workers.shutdown().await;
                 summary.update(|summary| summary.overrun(unfinished));
                 return ended;
@@ -285,6 +325,14 @@ mod tests {
         let shutdown = Shutdown::new(std::time::Duration::from_secs(30));
         let (intake, _) = Intake::new(shutdown.clone(), []);
         let mut never = std::future::pending().boxed().fuse();
-        let _ = supervise(&mut workers, publishing_task, &shutdown, &mut never, &intake, &LiveSummary::default()).await;
+        let _ = supervise(
+            &mut workers,
+            publishing_task,
+            &shutdown,
+            &mut never,
+            &intake,
+            &LiveSummary::default(),
+        )
+        .await;
     }
 }

@@ -48,7 +48,8 @@ impl Shutdown {
         tokio::time::sleep_until(self.ends_at()).await;
     }
 
-    /// Until when handlers may run. The rest of the grace time is for settling, and for closing the connections.
+    /// Until when handlers may run. The rest of the grace time is for settling, and for closing the
+    /// connections.
     pub(crate) fn handlers_until(&self) -> Instant {
         self.ends_at() - closing_time(self.grace)
     }

@@ -4,13 +4,15 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 
-/// Completes at the first SIGINT or SIGTERM that comes after this call; on other systems than Unix, at Ctrl-C. Made for
-/// [`Service::with_graceful_shutdown`](crate::Service::with_graceful_shutdown): terminals send SIGINT, while Kubernetes, Docker and systemd send SIGTERM. A process that
-/// SIGTERM kills leaves its messages to the broker, which counts this against each of them.
+/// Completes at the first SIGINT or SIGTERM that comes after this call; on other systems than Unix,
+/// at Ctrl-C. Made for [`Service::with_graceful_shutdown`](crate::Service::with_graceful_shutdown):
+/// terminals send SIGINT, while Kubernetes, Docker and systemd send SIGTERM. A process that SIGTERM
+/// kills leaves its messages to the broker, which counts this against each of them.
 ///
-/// From this call on these signals no longer end the process, and later ones are ignored. `shutdown.grace` bounds how long the
-/// shutdown takes: let it end before the platform's own limit, such as `terminationGracePeriodSeconds`. To stop at once at a second
-/// signal, use [`Signals`]. If the signals cannot be listened for, this is logged and the future never completes.
+/// From this call on these signals no longer end the process, and later ones are ignored.
+/// `shutdown.grace` bounds how long the shutdown takes: let it end before the platform's own limit,
+/// such as `terminationGracePeriodSeconds`. To stop at once at a second signal, use [`Signals`]. If
+/// the signals cannot be listened for, this is logged and the future never completes.
 ///
 /// ```no_run
 /// # use rehop::{Failure, Message};
@@ -22,9 +24,10 @@ use std::io;
 /// # Ok(()) }
 /// ```
 ///
-/// It listens from the call on, so call it first in `main`: a service that is process 1 of its container does not end at a signal
-/// that nobody listens for. Whatever else takes long before the service runs, such as the migration of a database, no longer ends at a
-/// signal by itself. Let it race with this future:
+/// It listens from the call on, so call it first in `main`: a service that is process 1 of its
+/// container does not end at a signal that nobody listens for. Whatever else takes long before the
+/// service runs, such as the migration of a database, no longer ends at a signal by itself. Let it
+/// race with this future:
 ///
 /// ```no_run
 /// # use rehop::{Failure, Message};
@@ -89,7 +92,8 @@ impl fmt::Display for Signal {
     }
 }
 
-/// SIGINT and SIGTERM, one after the other. Without a second signal in mind, use [`shutdown_signal`].
+/// SIGINT and SIGTERM, one after the other. Without a second signal in mind, use
+/// [`shutdown_signal`].
 #[derive(Debug)]
 pub struct Signals {
     #[cfg(unix)]
@@ -100,7 +104,8 @@ pub struct Signals {
 
 #[cfg(unix)]
 impl Signals {
-    /// Starts to listen. From now on these signals do not end the process, even after this value is dropped.
+    /// Starts to listen. From now on these signals do not end the process, even after this value is
+    /// dropped.
     ///
     /// # Errors
     ///
@@ -111,7 +116,10 @@ impl Signals {
     /// Outside of a Tokio runtime.
     pub fn listen() -> io::Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};
-        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+        })
     }
 
     /// The next signal.
@@ -151,7 +159,13 @@ mod tests {
     use super::*;
 
     fn send(signal: &str) {
-        assert!(Command::new("kill").args(["-s", signal, &id().to_string()]).status().unwrap().success());
+        assert!(
+            Command::new("kill")
+                .args(["-s", signal, &id().to_string()])
+                .status()
+                .unwrap()
+                .success()
+        );
     }
 
     #[tokio::test]
@@ -165,7 +179,8 @@ mod tests {
         send("INT");
         assert_eq!(signals.next().await, Signal::Interrupt);
         stopped.await;
-        let told = [Signal::Interrupt, Signal::Terminate].map(|signal| (signal.to_string(), signal.exit_status()));
+        let told = [Signal::Interrupt, Signal::Terminate]
+            .map(|signal| (signal.to_string(), signal.exit_status()));
         assert_eq!(told, [("SIGINT".to_owned(), 130), ("SIGTERM".to_owned(), 143)]);
     }
 }

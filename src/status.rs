@@ -9,7 +9,8 @@ use crate::error::Error;
 use crate::lock::lock;
 use crate::timestamp::Timestamp;
 
-/// How a service is doing: for probes and status pages. It is cheap to clone and to ask, and asks the broker nothing.
+/// How a service is doing: for probes and status pages. It is cheap to clone and to ask, and asks
+/// the broker nothing.
 ///
 /// ```no_run
 /// # use rehop::{Failure, Message};
@@ -31,7 +32,8 @@ use crate::timestamp::Timestamp;
 #[derive(Clone)]
 pub struct Status(Arc<Inner>);
 
-/// A status may outlive its service, and must not keep the connections of one that was dropped open.
+/// A status may outlive its service, and must not keep the connections of one that was dropped
+/// open.
 struct Inner {
     consuming: Weak<Link>,
     publishing: Weak<Link>,
@@ -50,8 +52,8 @@ pub struct QueueStatus {
     pub since: Timestamp,
     /// Deliveries that this process holds, whether they wait for a handler or are being handled.
     pub in_flight: u64,
-    /// Why the queue was last not consumed. It is kept when the queue is consumed again. It may name hosts and users, so do not show
-    /// it to everybody.
+    /// Why the queue was last not consumed. It is kept when the queue is consumed again. It may
+    /// name hosts and users, so do not show it to everybody.
     pub last_error: Option<String>,
 }
 
@@ -63,7 +65,8 @@ pub struct ConnectionStatus {
     pub is_consuming_open: bool,
     /// Whether the connection that publishes is open.
     pub is_publishing_open: bool,
-    /// Whether the broker blocks the connection that publishes, as it does during a memory or disk alarm.
+    /// Whether the broker blocks the connection that publishes, as it does during a memory or disk
+    /// alarm.
     pub is_publishing_blocked: bool,
 }
 
@@ -99,23 +102,25 @@ impl Status {
         }
     }
 
-    /// Whether copies can be published: the connection is open, and the broker does not block it. While they cannot, failed
-    /// messages are kept and nothing is lost.
+    /// Whether copies can be published: the connection is open, and the broker does not block it.
+    /// While they cannot, failed messages are kept and nothing is lost.
     pub fn can_publish(&self) -> bool {
         let connections = self.connections();
         connections.is_publishing_open && !connections.is_publishing_blocked
     }
 
-    /// Whether every queue is consumed and copies can be published. It is false before the service is awaited, and from the
-    /// shutdown on.
+    /// Whether every queue is consumed and copies can be published. It is false before the service
+    /// is awaited, and from the shutdown on.
     pub fn is_ready(&self) -> bool {
         self.problems().is_empty()
     }
 
-    /// What keeps the service from being ready, one line for each problem. The lines name queues, but neither hosts nor users, so that
-    /// a probe may show them; [`QueueStatus::last_error`] says more.
+    /// What keeps the service from being ready, one line for each problem. The lines name queues,
+    /// but neither hosts nor users, so that a probe may show them; [`QueueStatus::last_error`] says
+    /// more.
     pub fn problems(&self) -> Vec<String> {
-        let mut problems: Vec<_> = lock(&self.0.queues).iter().filter_map(|state| state.problem()).collect();
+        let mut problems: Vec<_> =
+            lock(&self.0.queues).iter().filter_map(|state| state.problem()).collect();
         let connections = self.connections();
         if lock(&self.0.queues).is_empty() {
             problems.push("the service has no queue".to_owned());
@@ -123,7 +128,9 @@ impl Status {
         if !connections.is_publishing_open {
             problems.push("the connection that publishes is not open".to_owned());
         } else if connections.is_publishing_blocked {
-            problems.push("the broker blocks publishing, as it does during a memory or disk alarm".to_owned());
+            problems.push(
+                "the broker blocks publishing, as it does during a memory or disk alarm".to_owned(),
+            );
         }
         problems
     }
@@ -131,7 +138,10 @@ impl Status {
 
 impl fmt::Debug for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Status").field("queues", &self.queues()).field("connections", &self.connections()).finish()
+        f.debug_struct("Status")
+            .field("queues", &self.queues())
+            .field("connections", &self.connections())
+            .finish()
     }
 }
 
@@ -244,8 +254,10 @@ mod tests {
         let state = QueueState::new("orders");
         assert!(state.problem().unwrap().contains("queue \"orders\" has not been consumed since"));
         let (broker, user) = ("rabbit.internal:5672".to_owned(), "billing".to_owned());
-        let problem: Problem = "ACCESS_REFUSED - access to vhost '/' refused for user 'billing'".to_owned().into();
-        state.not_consuming(Some(&Error::Login { broker, user, problem }), SystemTime::now().into());
+        let problem: Problem =
+            "ACCESS_REFUSED - access to vhost '/' refused for user 'billing'".to_owned().into();
+        state
+            .not_consuming(Some(&Error::Login { broker, user, problem }), SystemTime::now().into());
         let shown = state.problem().unwrap();
         assert!(shown.ends_with(": the broker refused the login"), "{shown}");
         assert!(!shown.contains("rabbit.internal") && !shown.contains("billing"), "{shown}");

@@ -31,7 +31,8 @@ impl Timestamp {
         self.0
     }
 
-    /// The time since `earlier`. Zero if `earlier` lies ahead, which clock skew between machines makes possible.
+    /// The time since `earlier`. Zero if `earlier` lies ahead, which clock skew between machines
+    /// makes possible.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
@@ -60,8 +61,11 @@ impl From<Timestamp> for SystemTime {
     /// A time that the system clock cannot express becomes the epoch.
     fn from(timestamp: Timestamp) -> Self {
         let distance = Duration::from_millis(timestamp.0.unsigned_abs());
-        let moment =
-            if timestamp.0.is_negative() { UNIX_EPOCH.checked_sub(distance) } else { UNIX_EPOCH.checked_add(distance) };
+        let moment = if timestamp.0.is_negative() {
+            UNIX_EPOCH.checked_sub(distance)
+        } else {
+            UNIX_EPOCH.checked_add(distance)
+        };
         moment.unwrap_or(UNIX_EPOCH)
     }
 }
@@ -79,7 +83,9 @@ mod tests {
     #[test]
     fn times_are_converted_to_the_millisecond_and_saturate() {
         let millis = Duration::from_millis;
-        for (moment, since_epoch) in [(UNIX_EPOCH + millis(1_500), 1_500), (UNIX_EPOCH - millis(1_500), -1_500)] {
+        for (moment, since_epoch) in
+            [(UNIX_EPOCH + millis(1_500), 1_500), (UNIX_EPOCH - millis(1_500), -1_500)]
+        {
             let timestamp = Timestamp::from_millis(since_epoch);
             assert_eq!((Timestamp::from(moment), SystemTime::from(timestamp)), (timestamp, moment));
         }

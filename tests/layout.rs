@@ -1,4 +1,5 @@
-//! The layout of the sources: no files of a package import each other in a circle, and no layer of the library imports a higher one.
+//! The layout of the sources: no files of a package import each other in a circle, and no layer of
+//! the library imports a higher one.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic, and so may its helpers")]
 
@@ -6,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// From the bottom up: each layer may import itself and those before it. Code that decides is below code that acts.
+/// From the bottom up: each layer may import itself and those before it. Code that decides is below
+/// code that acts.
 const LAYERS: &[&str] = &[
     "clock",
     "debug",
@@ -49,18 +51,24 @@ fn imports(sources: &str) -> Imports {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(sources);
     let mut files = Vec::new();
     collect(&root, &mut files);
-    let modules: BTreeMap<String, PathBuf> = files.into_iter().map(|file| (module(&root, &file), file)).collect();
+    let modules: BTreeMap<String, PathBuf> =
+        files.into_iter().map(|file| (module(&root, &file), file)).collect();
     let names: BTreeSet<String> = modules.keys().cloned().collect();
     let found: Imports = modules
         .iter()
         .map(|(module, file)| {
             let source = fs::read_to_string(file).unwrap();
             let code = source.split("#[cfg(test)]\nmod tests {").next().unwrap();
-            let imported = paths(code, module).filter_map(|path| owner(&names, &path)).filter(|other| other != module);
+            let imported = paths(code, module)
+                .filter_map(|path| owner(&names, &path))
+                .filter(|other| other != module);
             (module.clone(), imported.collect())
         })
         .collect();
-    assert!(found.values().map(BTreeSet::len).sum::<usize>() > 0, "imports were found in {sources}");
+    assert!(
+        found.values().map(BTreeSet::len).sum::<usize>() > 0,
+        "imports were found in {sources}"
+    );
     found
 }
 
@@ -79,12 +87,13 @@ fn collect(directory: &Path, files: &mut Vec<PathBuf>) {
 }
 
 fn module(root: &Path, file: &Path) -> String {
-    let path = file.strip_prefix(root).unwrap().with_extension("").to_str().unwrap().replace('/', "::");
+    let path =
+        file.strip_prefix(root).unwrap().with_extension("").to_str().unwrap().replace('/', "::");
     path.strip_suffix("::mod").map(str::to_owned).unwrap_or(path)
 }
 
-/// The paths that follow `crate::` or `super::`, from the crate's root. A group in braces counts as the path before it, and as
-/// that path with each name in the group.
+/// The paths that follow `crate::` or `super::`, from the crate's root. A group in braces counts as
+/// the path before it, and as that path with each name in the group.
 fn paths<'a>(code: &'a str, module: &'a str) -> impl Iterator<Item = String> + 'a {
     let parent = module.rsplit_once("::").map_or("", |(parent, _)| parent);
     let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
@@ -93,9 +102,16 @@ fn paths<'a>(code: &'a str, module: &'a str) -> impl Iterator<Item = String> + '
         for (start, base) in [("crate::", ""), ("super::", parent)] {
             for (at, _) in line.match_indices(start) {
                 let rest = &line[at + start.len()..];
-                let end = rest.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':')).unwrap_or(rest.len());
+                let end = rest
+                    .find(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':'))
+                    .unwrap_or(rest.len());
                 let path = rest[..end].trim_end_matches(':');
-                let full = [base, path].iter().filter(|part| !part.is_empty()).copied().collect::<Vec<_>>().join("::");
+                let full = [base, path]
+                    .iter()
+                    .filter(|part| !part.is_empty())
+                    .copied()
+                    .collect::<Vec<_>>()
+                    .join("::");
                 if let Some(group) = rest[end..].strip_prefix('{') {
                     let names = group.split('}').next().unwrap().split(',').map(str::trim);
                     found.extend(names.map(|name| format!("{full}::{name}")));
@@ -119,8 +135,10 @@ fn owner(modules: &BTreeSet<String>, path: &str) -> Option<String> {
 }
 
 fn layer(module: &str) -> Option<usize> {
-    let found =
-        LAYERS.iter().enumerate().filter(|(_, layer)| module == **layer || module.starts_with(&format!("{layer}::")));
+    let found = LAYERS
+        .iter()
+        .enumerate()
+        .filter(|(_, layer)| module == **layer || module.starts_with(&format!("{layer}::")));
     found.max_by_key(|(_, layer)| layer.len()).map(|(index, _)| index)
 }
 
@@ -174,7 +192,8 @@ fn walk(module: &str, imports: &Imports, way: &mut Vec<String>, done: &mut BTree
     way.push(module.to_owned());
     for other in &imports[module] {
         // A folder's own file declares the files in it.
-        let declares = other.starts_with(&format!("{module}::")) || module.starts_with(&format!("{other}::"));
+        let declares =
+            other.starts_with(&format!("{module}::")) || module.starts_with(&format!("{other}::"));
         if !declares {
             walk(other, imports, way, done);
         }

@@ -17,7 +17,8 @@ use running::{SOON, check, check_with, client, command, tell};
 
 /// All examples in one file. Cargo builds them before this test.
 fn names() -> BTreeSet<String> {
-    let files = fs::read_dir(env!("CARGO_MANIFEST_DIR")).unwrap().map(|entry| entry.unwrap().path());
+    let files =
+        fs::read_dir(env!("CARGO_MANIFEST_DIR")).unwrap().map(|entry| entry.unwrap().path());
     let programs = files.filter(|path| path.extension().is_some_and(|extension| extension == "rs"));
     programs.map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned()).collect()
 }
@@ -42,11 +43,15 @@ async fn orders_charges_an_order() {
     let client = client(&["orders"]).await;
     let publish = async {
         let order = json!({ "id": 7, "amount": "12" });
-        let published = async || client.publish(Publish::to_queue("orders").json(&order)).await.map(|()| true);
+        let published =
+            async || client.publish(Publish::to_queue("orders").json(&order)).await.map(|()| true);
         rehop_testing::eventually(SOON, "the queue is declared", published).await.unwrap();
     };
     let last = "stopped cleanly: handled 1, requeued 0, waited 0, parked 0";
-    tokio::join!(publish, check("orders", "INT", &["order 7, attempt 1", "order 7 is charged"], last));
+    tokio::join!(
+        publish,
+        check("orders", "INT", &["order 7, attempt 1", "order 7 is charged"], last)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -54,7 +59,8 @@ async fn orders_ends_cleanly_at_a_signal_while_there_is_no_broker() {
     let port = Port::claim().unwrap();
     let nobody = tokio::net::TcpListener::bind(port.address()).await.unwrap();
     let url = format!("amqp://guest:guest@{}/%2f", port.address());
-    let example = command("orders", &url).env("REHOP_BROKER__STARTUP_TIMEOUT", "10m").spawn().unwrap();
+    let example =
+        command("orders", &url).env("REHOP_BROKER__STARTUP_TIMEOUT", "10m").spawn().unwrap();
     let pid = example.id().unwrap();
     // By its first try to connect it listens for signals. From then on nothing listens there.
     tokio::time::timeout(SOON, nobody.accept()).await.expect("the example connects").unwrap();
@@ -62,7 +68,8 @@ async fn orders_ends_cleanly_at_a_signal_while_there_is_no_broker() {
     let told = tell("TERM", pid);
     let ended = tokio::time::timeout(SOON, example.wait_with_output()).await;
     let output = ended.expect("the example ends when it is told to").unwrap();
-    let [printed, errors] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
+    let [printed, errors] =
+        [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
     assert!(told && output.status.success(), "{}: {errors}", output.status);
     assert!(printed.starts_with("stopped cleanly: handled 0, "), "{printed}");
 }
@@ -79,7 +86,13 @@ async fn publishing_passes_an_order_on_and_reports_what_cannot_be_published() {
         "charged order 7",
         "sent invoice-7 for order 7",
     ];
-    check("publishing", "INT", &lines, "stopped cleanly: handled 2, requeued 0, waited 0, parked 0").await;
+    check(
+        "publishing",
+        "INT",
+        &lines,
+        "stopped cleanly: handled 2, requeued 0, waited 0, parked 0",
+    )
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -94,7 +107,8 @@ async fn policies_gives_each_queue_its_own() {
         "mail, attempt 1",
         "mail, attempt 2",
     ];
-    check("policies", "INT", &lines, "stopped cleanly: handled 0, requeued 1, waited 2, parked 2").await;
+    check("policies", "INT", &lines, "stopped cleanly: handled 0, requeued 1, waited 2, parked 2")
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -118,7 +132,13 @@ async fn failures_shows_what_becomes_of_each() {
         .chain(deferred)
         .collect();
     let lines: Vec<_> = lines.iter().map(String::as_str).collect();
-    check("failures", "INT", &lines, "stopped cleanly: handled 2, requeued 6, waited 5, parked 6, discarded 1").await;
+    check(
+        "failures",
+        "INT",
+        &lines,
+        "stopped cleanly: handled 2, requeued 6, waited 5, parked 6, discarded 1",
+    )
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -136,8 +156,12 @@ async fn decoding_takes_bytes_and_a_format_of_its_own() {
 #[tokio::test(flavor = "multi_thread")]
 async fn telemetry_puts_all_attempts_into_the_publishers_trace() {
     client(&["telemetry.orders"]).await;
-    let lines = ["attempt 1 is in its publisher's trace: true", "attempt 2 is in its publisher's trace: true"];
-    check("telemetry", "INT", &lines, "stopped cleanly: handled 1, requeued 0, waited 1, parked 0").await;
+    let lines = [
+        "attempt 1 is in its publisher's trace: true",
+        "attempt 2 is in its publisher's trace: true",
+    ];
+    check("telemetry", "INT", &lines, "stopped cleanly: handled 1, requeued 0, waited 1, parked 0")
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -162,15 +186,26 @@ async fn existing_queue_uses_a_queue_as_it_is() {
     client.declare_queue("takeover.orders", arguments).await.unwrap();
     client.publish(Publish::to_queue("takeover.orders").json(&json!(7))).await.unwrap();
     let lines = ["order 7, attempt 1", "order 7, attempt 2"];
-    check("existing_queue", "INT", &lines, "stopped cleanly: handled 1, requeued 0, waited 1, parked 0").await;
+    check(
+        "existing_queue",
+        "INT",
+        &lines,
+        "stopped cleanly: handled 1, requeued 0, waited 1, parked 0",
+    )
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn layers_share_a_limit_and_give_up_a_slow_attempt() {
     let client = client(&["layers.invoices", "layers.refunds"]).await;
-    let lines =
-        ["refund 7 begins, attempt 1", "refund 7 is booked", "stuck begins, attempt 1", "stuck begins, attempt 2"];
-    check("layers", "INT", &lines, "stopped cleanly: handled 1, requeued 1, waited 0, parked 1").await;
+    let lines = [
+        "refund 7 begins, attempt 1",
+        "refund 7 is booked",
+        "stuck begins, attempt 1",
+        "stuck begins, attempt 2",
+    ];
+    check("layers", "INT", &lines, "stopped cleanly: handled 1, requeued 1, waited 0, parked 1")
+        .await;
     let parked = client.drain("layers.invoices.parked", 1, SOON).await.unwrap();
     let errors = parked[0].headers["rehop-errors"].to_string();
     assert!(errors.contains("ledger_timeout") && errors.contains("request timed out"), "{errors}");
@@ -179,7 +214,13 @@ async fn layers_share_a_limit_and_give_up_a_slow_attempt() {
 #[tokio::test(flavor = "multi_thread")]
 async fn load_publishes_until_it_is_stopped() {
     client(&["load.orders"]).await;
-    check("load", "INT", &["the first order is here; 20 follow each second"], "stopped cleanly: handled").await;
+    check(
+        "load",
+        "INT",
+        &["the first order is here; 20 follow each second"],
+        "stopped cleanly: handled",
+    )
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -213,14 +254,18 @@ async fn health_is_ready_when_it_consumes() {
     let lines = [format!("probes at http://{listen}/readyz"), "order 7 is handled".to_owned()];
     let lines: Vec<_> = lines.iter().map(String::as_str).collect();
     let last = "stopped cleanly: handled 1, requeued 0, waited 0, parked 0";
-    tokio::join!(publish, check_with("health", &listen, "TERM", &lines, std::future::ready(()), last));
+    tokio::join!(
+        publish,
+        check_with("health", &listen, "TERM", &lines, std::future::ready(()), last)
+    );
 }
 
 /// The answer of an HTTP server, or what kept it from coming.
 async fn get(address: &str, path: &str) -> String {
     let get = async {
         let mut stream = tokio::net::TcpStream::connect(address).await?;
-        let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        let request =
+            format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await?;

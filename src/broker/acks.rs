@@ -1,7 +1,7 @@
 //! The fewest frames that settle the deliveries of one channel. Pure.
 //!
-//! An ack with `multiple` settles all deliveries up to its tag. A quorum queue replicates each ack separately, so one ack for a hundred
-//! deliveries costs the broker far less than a hundred acks.
+//! An ack with `multiple` settles all deliveries up to its tag. A quorum queue replicates each ack
+//! separately, so one ack for a hundred deliveries costs the broker far less than a hundred acks.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 pub struct SettledTags {
     /// The first unsettled delivery. The broker numbers a channel's deliveries from 1.
     first_unsettled: u64,
-    /// Settled deliveries after it, as runs: first to last. There are at most as many runs as unsettled deliveries.
+    /// Settled deliveries after it, as runs: first to last. There are at most as many runs as
+    /// unsettled deliveries.
     settled_beyond: BTreeMap<u64, u64>,
 }
 
@@ -18,12 +19,13 @@ pub struct SettledTags {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Settlement {
     Ack,
-    /// Rejected, back to the head of the queue, and counted. Not a nack, because since 4.3 that does not count towards the delivery limit.
+    /// Rejected, back to the head of the queue, and counted. Not a nack, because since 4.3 that
+    /// does not count towards the delivery limit.
     Requeue,
     /// Rejected, to wherever the queue dead-letters.
     DeadLetter,
-    /// Back to the queue. 4.3 does not count this towards the delivery limit, and delays it if the queue has delayed retries; 3.10
-    /// and 4.0 count every return.
+    /// Back to the queue. 4.3 does not count this towards the delivery limit, and delays it if the
+    /// queue has delayed retries; 3.10 and 4.0 count every return.
     Nack,
 }
 
@@ -71,10 +73,16 @@ impl SettledTags {
         }
     }
 
-    /// Settles these deliveries, none of them settled yet. `send` queues a frame, and returns false if it could not.
+    /// Settles these deliveries, none of them settled yet. `send` queues a frame, and returns false
+    /// if it could not.
     ///
-    /// The acks come last: one that acks several deliveries would lose a message whose reject it overtakes.
-    pub fn settle_all(&mut self, deliveries: Vec<(u64, Settlement)>, mut send: impl FnMut(Frame) -> bool) {
+    /// The acks come last: one that acks several deliveries would lose a message whose reject it
+    /// overtakes.
+    pub fn settle_all(
+        &mut self,
+        deliveries: Vec<(u64, Settlement)>,
+        mut send: impl FnMut(Frame) -> bool,
+    ) {
         let mut acked = Vec::new();
         for (tag, how) in deliveries {
             let frame = match how {
@@ -95,13 +103,14 @@ impl SettledTags {
         }
     }
 
-    /// Marks these deliveries, none of them settled yet, as settled, and returns the acks to send: one for all before the first unsettled
-    /// delivery, and one for each of the others.
+    /// Marks these deliveries, none of them settled yet, as settled, and returns the acks to send:
+    /// one for all before the first unsettled delivery, and one for each of the others.
     pub fn ack(&mut self, tags: Vec<u64>) -> impl Iterator<Item = Frame> {
         for tag in &tags {
             self.settle(*tag);
         }
-        let (before, single): (Vec<_>, Vec<_>) = tags.into_iter().partition(|tag| *tag < self.first_unsettled);
+        let (before, single): (Vec<_>, Vec<_>) =
+            tags.into_iter().partition(|tag| *tag < self.first_unsettled);
         let several = before.into_iter().max().map(|tag| Frame::Ack { tag, multiple: true });
         several.into_iter().chain(single.into_iter().map(|tag| Frame::Ack { tag, multiple: false }))
     }
@@ -118,8 +127,10 @@ mod tests {
 
     fn acks(tags: &mut SettledTags, settled: &[u64]) -> Vec<(u64, bool)> {
         let acks = tags.ack(settled.to_vec());
-        acks.filter_map(|frame| if let Frame::Ack { tag, multiple } = frame { Some((tag, multiple)) } else { None })
-            .collect()
+        acks.filter_map(|frame| {
+            if let Frame::Ack { tag, multiple } = frame { Some((tag, multiple)) } else { None }
+        })
+        .collect()
     }
 
     #[test]
@@ -141,7 +152,8 @@ mod tests {
         assert_eq!((tags.first_unsettled, tags.settled_beyond.len()), (10_000, 0));
     }
 
-    /// The delivery at this place among the unsettled ones, how it is settled, and whether its frame can be queued.
+    /// The delivery at this place among the unsettled ones, how it is settled, and whether its
+    /// frame can be queued.
     type Settles = (usize, Settlement, bool);
 
     #[derive(Debug, Clone)]
@@ -161,7 +173,8 @@ mod tests {
         prop::collection::vec(step, 0..80)
     }
 
-    /// What the broker holds, by the meaning that AMQP gives to an ack of several deliveries, and what became of the rest.
+    /// What the broker holds, by the meaning that AMQP gives to an ack of several deliveries, and
+    /// what became of the rest.
     #[derive(Default)]
     struct Broker {
         held: BTreeSet<u64>,
@@ -174,8 +187,12 @@ mod tests {
         fn receives(&mut self, frame: Frame) -> bool {
             match frame {
                 Frame::Ack { tag, multiple } => {
-                    let acked: Vec<_> =
-                        self.held.iter().copied().filter(|held| *held == tag || multiple && *held < tag).collect();
+                    let acked: Vec<_> = self
+                        .held
+                        .iter()
+                        .copied()
+                        .filter(|held| *held == tag || multiple && *held < tag)
+                        .collect();
                     self.held.retain(|held| !acked.contains(held));
                     self.acked.extend(&acked);
                     acked.contains(&tag)

@@ -16,13 +16,19 @@ pub async fn open_confirming(connection: &dyn Connection) -> lapin::Result<Arc<d
     Ok(channel)
 }
 
-/// Whether to replace a connection that can open no more channels, because numbers of closed channels are lost to it. Not if its owner
-/// uses half of what the broker allows or more: the next connection would soon be full, too.
+/// Whether to replace a connection that can open no more channels, because numbers of closed
+/// channels are lost to it. Not if its owner uses half of what the broker allows or more: the next
+/// connection would soon be full, too.
 pub(crate) fn has_lost_numbers(connection: &dyn Connection, in_use: usize) -> bool {
     in_use < usize::from(connection.channel_max()) / 2
 }
 
-/// Whether a connection is to be replaced on which opening a channel has ended with this error. `in_use`: how many channels its owner uses.
-pub(crate) fn is_replaced(connection: &dyn Connection, error: &lapin::Error, in_use: usize) -> bool {
+/// Whether a connection is to be replaced on which opening a channel has ended with this error.
+/// `in_use`: how many channels its owner uses.
+pub(crate) fn is_replaced(
+    connection: &dyn Connection,
+    error: &lapin::Error,
+    in_use: usize,
+) -> bool {
     is_used_up(error) && has_lost_numbers(connection, in_use)
 }

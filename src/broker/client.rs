@@ -1,7 +1,9 @@
-//! What the engine asks of a broker's client: the operations on a connection and its channels that it needs.
+//! What the engine asks of a broker's client: the operations on a connection and its channels that
+//! it needs.
 //!
-//! There are two clients: lapin's (`lapin_client.rs`), and that of a simulated broker, which runs whole services in virtual time. Apart
-//! from `open.rs`, no other file names a handle of lapin's; its plain data is used everywhere.
+//! There are two clients: lapin's (`lapin_client.rs`), and that of a simulated broker, which runs
+//! whole services in virtual time. Apart from `open.rs`, no other file names a handle of lapin's;
+//! its plain data is used everywhere.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -24,7 +26,8 @@ pub trait Connection: Send + Sync {
     /// Whether requests can be sent.
     fn is_open(&self) -> bool;
 
-    /// Whether the broker reads nothing from it, as during a memory or disk alarm. A connection that has ended is not blocked.
+    /// Whether the broker reads nothing from it, as during a memory or disk alarm. A connection
+    /// that has ended is not blocked.
     fn is_blocked(&self) -> bool;
 
     /// The largest frame that was agreed upon, in bytes; 0 for any size.
@@ -33,15 +36,16 @@ pub trait Connection: Send + Sync {
     /// How many channels it may have at the same time.
     fn channel_max(&self) -> u16;
 
-    /// What happens to the connection, from now on: it is blocked, it ends. The end of a channel is reported here, too.
+    /// What happens to the connection, from now on: it is blocked, it ends. The end of a channel is
+    /// reported here, too.
     fn events(&self) -> BoxStream<'static, Event>;
 
     /// Opens a channel.
     ///
     /// # Errors
     ///
-    /// When the connection is lost, or has no number left for another channel. `is_used_up` in `error` recognises the latter; the
-    /// connection then has to be replaced.
+    /// When the connection is lost, or has no number left for another channel. `is_used_up` in
+    /// `error` recognises the latter; the connection then has to be replaced.
     fn open_channel(&self) -> Answer<'_, Arc<dyn Channel>>;
 
     /// Closes the connection, and says why.
@@ -56,8 +60,8 @@ pub trait Channel: Send + Sync {
     /// Sets the prefetch of the subscriptions that follow.
     fn set_prefetch(&self, count: u16) -> Answer<'_, ()>;
 
-    /// Subscribes under a tag that is chosen for it. Its owner closes the channel if it does not wait for the answer: the subscription may
-    /// come into being all the same.
+    /// Subscribes under a tag that is chosen for it. Its owner closes the channel if it does not
+    /// wait for the answer: the subscription may come into being all the same.
     fn consume(
         &self,
         queue: ShortString,
@@ -71,7 +75,8 @@ pub trait Channel: Send + Sync {
     /// Takes one message from a queue. It goes back when the channel is closed.
     fn get(&self, queue: ShortString) -> Answer<'_, Option<Delivery>>;
 
-    /// Queues a frame that settles deliveries, after those that were queued before. False if the channel was gone and nothing was queued.
+    /// Queues a frame that settles deliveries, after those that were queued before. False if the
+    /// channel was gone and nothing was queued.
     fn send_settlement(&self, frame: Frame) -> bool;
 
     /// Ends when the broker has read all that was queued before.
@@ -80,7 +85,8 @@ pub trait Channel: Send + Sync {
     /// Asks for a confirm of each message that is published from now on.
     fn confirm_select(&self) -> Answer<'_, ()>;
 
-    /// Publishes a message, and ends with its confirm. The return in it may be of another message of this channel.
+    /// Publishes a message, and ends with its confirm. The return in it may be of another message
+    /// of this channel.
     fn publish<'a>(
         &'a self,
         exchange: ShortString,
@@ -134,7 +140,8 @@ pub trait Channel: Send + Sync {
     /// Deletes an exchange.
     fn delete_exchange(&self, exchange: ShortString, if_unused: bool) -> Answer<'_, ()>;
 
-    /// Closes the channel, and says why. The broker gives back what was delivered on it and not settled.
+    /// Closes the channel, and says why. The broker gives back what was delivered on it and not
+    /// settled.
     fn close(&self, why: &'static str) -> Answer<'_, ()>;
 }
 
@@ -147,8 +154,8 @@ pub struct QueueCounts {
     pub consumers: u32,
 }
 
-/// A subscription's deliveries. An error says how its channel ended; the end of the stream without one means that the broker has ended the
-/// subscription. It is cancelled when it is dropped.
+/// A subscription's deliveries. An error says how its channel ended; the end of the stream without
+/// one means that the broker has ended the subscription. It is cancelled when it is dropped.
 pub struct Subscription {
     pub tag: ShortString,
     pub deliveries: Pin<Box<dyn Stream<Item = lapin::Result<Delivery>> + Send + Sync>>,

@@ -20,7 +20,8 @@ use crate::wire::Room;
 
 /// A connection that is opened when it is needed, and opened again after it was lost.
 ///
-/// lapin's own recovery stays off: its streams hang after a channel error, and it gives up after 16 tries (4.12).
+/// lapin's own recovery stays off: its streams hang after a channel error, and it gives up after 16
+/// tries (4.12).
 pub struct Link {
     name: String,
     broker: BrokerSettings,
@@ -53,8 +54,15 @@ struct Current {
 impl Link {
     pub fn new(name: String, broker: BrokerSettings) -> Self {
         let rotation = Rotation::new(broker.urls.len().max(1));
-        let current = Current { connection: None, rotation, attempts: 0, failure: None, room: Room::DEFAULT };
-        Self { name, broker, dialer: dialer(), current: StdMutex::new(current), connecting: Mutex::default() }
+        let current =
+            Current { connection: None, rotation, attempts: 0, failure: None, room: Room::DEFAULT };
+        Self {
+            name,
+            broker,
+            dialer: dialer(),
+            current: StdMutex::new(current),
+            connecting: Mutex::default(),
+        }
     }
 
     /// The time limit for one answer of the broker.
@@ -62,10 +70,11 @@ impl Link {
         self.broker.timeout
     }
 
-    /// The connection, opened if none works. Tries each address once, the one that worked last first.
+    /// The connection, opened if none works. Tries each address once, the one that worked last
+    /// first.
     ///
-    /// Callers that come while a connection is opened share the outcome. If each tried anew after a failure, the last of many would
-    /// wait for the sum of their time limits.
+    /// Callers that come while a connection is opened share the outcome. If each tried anew after a
+    /// failure, the last of many would wait for the sum of their time limits.
     pub async fn get(&self) -> Result<Arc<dyn Connection>, Error> {
         let ended_before = match lock(&self.current).working() {
             Ok(connection) => return Ok(connection),
@@ -76,7 +85,9 @@ impl Link {
             let current = lock(&self.current);
             match (current.working(), &current.failure) {
                 (Ok(connection), _) => return Ok(connection),
-                (Err(attempts), Some(failure)) if attempts > ended_before => return Err(failure.clone()),
+                (Err(attempts), Some(failure)) if attempts > ended_before => {
+                    return Err(failure.clone());
+                }
                 _ => current.rotation,
             }
         };
@@ -100,8 +111,13 @@ impl Link {
 
     /// A new connection, and the index of its address.
     async fn open(&self, rotation: Rotation) -> Result<(usize, Arc<dyn Connection>), Error> {
-        let uris = uris(&self.broker).map_err(|InvalidUrl { key, problem }| SettingsError::invalid(key, problem))?;
-        let limit = if uris.len() > 1 { self.broker.timeout.min(ONE_OF_SEVERAL) } else { self.broker.timeout };
+        let uris = uris(&self.broker)
+            .map_err(|InvalidUrl { key, problem }| SettingsError::invalid(key, problem))?;
+        let limit = if uris.len() > 1 {
+            self.broker.timeout.min(ONE_OF_SEVERAL)
+        } else {
+            self.broker.timeout
+        };
         let mut tried = Vec::new();
         for index in rotation.order() {
             let uri = uris[index].clone();
@@ -121,7 +137,8 @@ impl Link {
         Err(Error::of_all_addresses(tried))
     }
 
-    /// The connection, tried again for as long as the broker may take to start. A refused login is an error at once.
+    /// The connection, tried again for as long as the broker may take to start. A refused login is
+    /// an error at once.
     pub async fn start(&self) -> Result<Arc<dyn Connection>, Error> {
         let deadline = Instant::now() + self.broker.startup_timeout;
         for attempt in 0.. {
@@ -140,8 +157,8 @@ impl Link {
         unreachable!("there are as many attempts as it takes")
     }
 
-    /// Returns once the broker does not block the connection, as it does during a memory or disk alarm. A connection that is lost
-    /// is not blocked.
+    /// Returns once the broker does not block the connection, as it does during a memory or disk
+    /// alarm. A connection that is lost is not blocked.
     pub(crate) async fn unblocked(&self) {
         while self.state().is_blocked {
             tokio::time::sleep(LOOK_FOR_ALARM_EVERY).await;
@@ -158,7 +175,8 @@ impl Link {
         }
     }
 
-    /// How much of a message fits into a frame of this connection, or of the last one while none is open.
+    /// How much of a message fits into a frame of this connection, or of the last one while none is
+    /// open.
     pub fn room(&self) -> Room {
         lock(&self.current).room
     }
@@ -168,7 +186,8 @@ impl Link {
         lock(&self.current).is(connection)
     }
 
-    /// Drops a connection that must not be used again, although it may look alive. It is closed once nobody has a handle to it.
+    /// Drops a connection that must not be used again, although it may look alive. It is closed
+    /// once nobody has a handle to it.
     pub fn abandon(&self, connection: &Arc<dyn Connection>) {
         let mut current = lock(&self.current);
         if current.is(connection) {
@@ -180,7 +199,8 @@ impl Link {
         }
     }
 
-    /// Replaces a connection that can open no more channels. Its open channels go on, and it is closed once nobody has a handle to it.
+    /// Replaces a connection that can open no more channels. Its open channels go on, and it is
+    /// closed once nobody has a handle to it.
     pub fn retire(&self, connection: &Arc<dyn Connection>) {
         let mut current = lock(&self.current);
         if !current.is(connection) {
@@ -195,7 +215,8 @@ impl Link {
         close_when_unused(connection.clone());
     }
 
-    /// Closes the connection cleanly. One that is being opened meanwhile belongs to a caller that still needs it.
+    /// Closes the connection cleanly. One that is being opened meanwhile belongs to a caller that
+    /// still needs it.
     pub async fn close(&self) {
         let connection = lock(&self.current).connection.take();
         if let Some(connection) = connection {
@@ -219,22 +240,25 @@ impl Current {
     }
 }
 
-/// As [`Link::unblocked`], for this connection, whether it is still in use or not. Read from the connection and not remembered from events, so
-/// that nothing is missed that happened before anybody listened.
+/// As [`Link::unblocked`], for this connection, whether it is still in use or not. Read from the
+/// connection and not remembered from events, so that nothing is missed that happened before
+/// anybody listened.
 pub(crate) async fn unblocked(connection: &dyn Connection) {
     while connection.is_blocked() {
         tokio::time::sleep(LOOK_FOR_ALARM_EVERY).await;
     }
 }
 
-/// Closes a connection that is no longer used for anything new, once its last user is gone: lapin may keep it open after that (4.12).
+/// Closes a connection that is no longer used for anything new, once its last user is gone: lapin
+/// may keep it open after that (4.12).
 fn close_when_unused(connection: Arc<dyn Connection>) {
     const LOOK_EVERY: Duration = Duration::from_secs(1);
     tokio::spawn(async move {
         while Arc::strong_count(&connection) > 1 && connection.is_open() {
             tokio::time::sleep(LOOK_EVERY).await;
         }
-        // The last user's channel may still be closing; what was settled on it would be lost with the connection.
+        // The last user's channel may still be closing; what was settled on it would be lost with
+        // the connection.
         tokio::time::sleep(LOOK_EVERY).await;
         let _ = timeout(CLOSE_LIMIT, connection.close("no longer in use")).await;
     });
@@ -242,7 +266,8 @@ fn close_when_unused(connection: Arc<dyn Connection>) {
 
 const LOOK_FOR_ALARM_EVERY: Duration = Duration::from_millis(500);
 
-/// How long one of several addresses may take, so that a node that answers nothing does not hold up the way to the others.
+/// How long one of several addresses may take, so that a node that answers nothing does not hold up
+/// the way to the others.
 const ONE_OF_SEVERAL: Duration = Duration::from_secs(10);
 
 /// How long the broker may take to close a connection.

@@ -16,28 +16,30 @@ use crate::broker::name::short;
 use crate::error::{Error, namespace_of};
 use crate::settings::{Declare, Settings, TopologyMode, WaitStrategy};
 use crate::topology::{
-    Argument, Arguments, Binding, DELAYED_RETRY_TYPE, Exchange, ExchangeBinding, ExchangeKind, Names, Queue, Role,
-    Topology,
+    Argument, Arguments, Binding, DELAYED_RETRY_TYPE, Exchange, ExchangeBinding, ExchangeKind,
+    Names, Queue, Role, Topology,
 };
 
 impl Topology {
-    /// Declares this topology on the settings' broker, by a connection of its own. Queues that belong to somebody else, and
-    /// everything if `topology` is `check`, are only checked.
+    /// Declares this topology on the settings' broker, by a connection of its own. Queues that
+    /// belong to somebody else, and everything if `topology` is `check`, are only checked.
     ///
     /// # Errors
     ///
-    /// As for a [`Service`](crate::Service), and when something exists with other arguments, is missing, or may not be declared.
+    /// As for a [`Service`](crate::Service), and when something exists with other arguments, is
+    /// missing, or may not be declared.
     pub async fn declare(&self, settings: &Settings) -> Result<(), Error> {
         settings.resolve()?;
         let link = Link::new(format!("{} declaring", settings.namespace), settings.broker.clone());
         let connection = link.start().await?;
-        let established = self.establish(&*connection, settings.topology, link.answer_timeout()).await;
+        let established =
+            self.establish(&*connection, settings.topology, link.answer_timeout()).await;
         link.close().await;
         established
     }
 
-    /// Declares what is missing, and stops at the first failure. In `check` mode, and for queues that belong to somebody else,
-    /// only looks.
+    /// Declares what is missing, and stops at the first failure. In `check` mode, and for queues
+    /// that belong to somebody else, only looks.
     #[doc(hidden)]
     pub async fn establish(
         &self,
@@ -50,17 +52,22 @@ impl Topology {
         }
         let channel = open(connection, limit).await?;
         let declarer = &Declarer { channel, mode, limit };
-        // Each kind is pipelined: the broker answers in order, so the first error is the one that closed the channel.
-        at_once(self.exchanges.iter().map(|exchange| declarer.exchange(exchange)).collect()).await?;
+        // Each kind is pipelined: the broker answers in order, so the first error is the one that
+        // closed the channel.
+        at_once(self.exchanges.iter().map(|exchange| declarer.exchange(exchange)).collect())
+            .await?;
         at_once(self.queues.iter().map(|queue| declarer.queue(queue)).collect()).await?;
         at_once(self.bindings.iter().map(|binding| declarer.bind(binding)).collect()).await?;
-        at_once(self.exchange_bindings.iter().map(|binding| declarer.bind_exchange(binding)).collect()).await?;
+        at_once(
+            self.exchange_bindings.iter().map(|binding| declarer.bind_exchange(binding)).collect(),
+        )
+        .await?;
         declarer.close().await;
         Ok(())
     }
 
-    /// The same for each part on a channel of its own: neither a refusal, which closes the channel, nor a part that is not
-    /// answered keeps the others from being declared.
+    /// The same for each part on a channel of its own: neither a refusal, which closes the channel,
+    /// nor a part that is not answered keeps the others from being declared.
     ///
     /// # Errors
     ///
@@ -88,16 +95,24 @@ impl Topology {
         Ok(failures)
     }
 
-    /// Checks that the broker knows delayed retries if a work queue needs them. A broker before 4.3 would accept the arguments and
-    /// ignore them, and messages would not wait.
-    async fn check_delayed_retry(&self, connection: &dyn Connection, limit: Duration) -> Result<(), Error> {
+    /// Checks that the broker knows delayed retries if a work queue needs them. A broker before 4.3
+    /// would accept the arguments and ignore them, and messages would not wait.
+    async fn check_delayed_retry(
+        &self,
+        connection: &dyn Connection,
+        limit: Duration,
+    ) -> Result<(), Error> {
         let needs_it = |queue: &&Queue| queue.arguments.contains_key(DELAYED_RETRY_TYPE);
         let Some(work) = self.queues.iter().find(needs_it) else { return Ok(()) };
         let Some(namespace) = self.namespace() else { return Ok(()) };
         if knows_delayed_retry(connection, &Names::new(namespace), limit).await? {
             return Ok(());
         }
-        Err(Error::UnknownStrategy { queue: work.name.clone(), strategy: WaitStrategy::Native, since: "4.3" })
+        Err(Error::UnknownStrategy {
+            queue: work.name.clone(),
+            strategy: WaitStrategy::Native,
+            since: "4.3",
+        })
     }
 
     /// The namespace of these queues.
@@ -110,8 +125,11 @@ impl Topology {
 
     /// Each part comes after those that it needs.
     fn parts(&self) -> Vec<Part<'_>> {
-        let of = |queue: &Queue| self.bindings.iter().filter(|binding| binding.queue == queue.name).collect();
-        let is_elsewhere = |binding: &&Binding| !self.queues.iter().any(|queue| queue.name == binding.queue);
+        let of = |queue: &Queue| {
+            self.bindings.iter().filter(|binding| binding.queue == queue.name).collect()
+        };
+        let is_elsewhere =
+            |binding: &&Binding| !self.queues.iter().any(|queue| queue.name == binding.queue);
         let exchanges = self.exchanges.iter().map(Part::Exchange);
         let queues = self.queues.iter().map(|queue| Part::Queue(queue, of(queue)));
         let bindings = self.bindings.iter().filter(is_elsewhere).map(Part::Binding);
@@ -147,7 +165,9 @@ impl Part<'_> {
         match self {
             Self::Exchange(exchange) => format!("exchange {:?}", exchange.name),
             Self::Queue(queue, _) => format!("queue {:?}", queue.name),
-            Self::Binding(binding) => format!("binding of queue {:?} to {:?}", binding.queue, binding.exchange),
+            Self::Binding(binding) => {
+                format!("binding of queue {:?} to {:?}", binding.queue, binding.exchange)
+            }
             Self::ExchangeBinding(ExchangeBinding { source, destination }) => {
                 format!("binding of exchange {destination:?} to {source:?}")
             }
@@ -165,8 +185,8 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// Whether the queue must not be consumed. A user who may neither declare nor check it may still consume it; subscribing shows whether
-    /// that is so.
+    /// Whether the queue must not be consumed. A user who may neither declare nor check it may
+    /// still consume it; subscribing shows whether that is so.
     pub(crate) fn keeps_from_consuming(&self) -> bool {
         self.is_of_work_queue && !matches!(self.error, Error::Permission { .. })
     }
@@ -180,7 +200,8 @@ struct Declarer {
 
 impl Declarer {
     async fn declare(&self, part: &Part<'_>) -> Result<(), Failure> {
-        let failure = |is_of_work_queue| move |error| Failure { part: part.name(), is_of_work_queue, error };
+        let failure =
+            |is_of_work_queue| move |error| Failure { part: part.name(), is_of_work_queue, error };
         let declared = match part {
             Part::Exchange(exchange) => self.exchange(exchange).await,
             Part::Queue(queue, bindings) => {
@@ -195,7 +216,8 @@ impl Declarer {
 
     async fn exchange(&self, exchange: &Exchange) -> Result<(), Error> {
         let passive = self.is_passive();
-        let options = ExchangeDeclareOptions { durable: true, passive, ..ExchangeDeclareOptions::default() };
+        let options =
+            ExchangeDeclareOptions { durable: true, passive, ..ExchangeDeclareOptions::default() };
         let kind = match exchange.kind {
             ExchangeKind::Headers => Kind::Headers,
             ExchangeKind::Direct => Kind::Direct,
@@ -204,7 +226,12 @@ impl Declarer {
         };
         let what = format!("{} exchange {:?}", verb(passive), exchange.name);
         let (name, arguments) = (short(&exchange.name)?, table(&exchange.arguments)?);
-        let declared = answer(&what, self.limit, self.channel.declare_exchange(name, kind, options, arguments)).await;
+        let declared = answer(
+            &what,
+            self.limit,
+            self.channel.declare_exchange(name, kind, options, arguments),
+        )
+        .await;
         declared.map_err(|error| match exchange.kind {
             ExchangeKind::Delayed => error.without_plugin(&exchange.name),
             ExchangeKind::Headers | ExchangeKind::Direct | ExchangeKind::Fanout => error,
@@ -213,10 +240,12 @@ impl Declarer {
 
     async fn queue(&self, queue: &Queue) -> Result<(), Error> {
         let passive = self.is_passive() || queue.declare == Declare::Existing;
-        let options = QueueDeclareOptions { durable: true, passive, ..QueueDeclareOptions::default() };
+        let options =
+            QueueDeclareOptions { durable: true, passive, ..QueueDeclareOptions::default() };
         let what = format!("{} queue {:?}", verb(passive), queue.name);
         let (name, arguments) = (short(&queue.name)?, table(&queue.arguments)?);
-        let declared = answer(&what, self.limit, self.channel.declare_queue(name, options, arguments)).await;
+        let declared =
+            answer(&what, self.limit, self.channel.declare_queue(name, options, arguments)).await;
         declared.map(drop).map_err(|error| error.with_role(queue.role))
     }
 
@@ -226,17 +255,22 @@ impl Declarer {
             return Ok(());
         }
         let what = format!("binding queue {:?} to exchange {:?}", binding.queue, binding.exchange);
-        let (queue, exchange, key) = (short(&binding.queue)?, short(&binding.exchange)?, short(&binding.routing_key)?);
+        let (queue, exchange, key) =
+            (short(&binding.queue)?, short(&binding.exchange)?, short(&binding.routing_key)?);
         let arguments = table(&binding.arguments)?;
         answer(&what, self.limit, self.channel.bind_queue(queue, exchange, key, arguments)).await
     }
 
-    async fn bind_exchange(&self, ExchangeBinding { source, destination }: &ExchangeBinding) -> Result<(), Error> {
+    async fn bind_exchange(
+        &self,
+        ExchangeBinding { source, destination }: &ExchangeBinding,
+    ) -> Result<(), Error> {
         if self.is_passive() {
             return Ok(());
         }
         let what = format!("binding exchange {destination:?} to exchange {source:?}");
-        answer(&what, self.limit, self.channel.bind_exchange(short(destination)?, short(source)?)).await
+        answer(&what, self.limit, self.channel.bind_exchange(short(destination)?, short(source)?))
+            .await
     }
 
     fn is_passive(&self) -> bool {
@@ -303,7 +337,8 @@ mod tests {
     #[test]
     fn a_queue_that_may_not_be_declared_again_may_still_be_consumed() {
         let keeps = |is_of_work_queue, error| {
-            Failure { part: "queue \"orders\"".to_owned(), is_of_work_queue, error }.keeps_from_consuming()
+            Failure { part: "queue \"orders\"".to_owned(), is_of_work_queue, error }
+                .keeps_from_consuming()
         };
         let (what, problem) = ("declaring".to_owned(), Problem::from("no".to_owned()));
         let missing = Error::Missing { what: what.clone(), problem: problem.clone() };

@@ -12,15 +12,22 @@ use crate::error::Error;
 use crate::random::random;
 use crate::topology::{DELAYED_RETRY_TYPE, Names};
 
-/// Whether the broker knows delayed retries, as RabbitMQ does from 4.3 on. There, and nowhere else, a nack counts towards no delivery limit.
+/// Whether the broker knows delayed retries, as RabbitMQ does from 4.3 on. There, and nowhere else,
+/// a nack counts towards no delivery limit.
 ///
-/// lapin does not tell the broker's version. So a classic queue is declared with an argument of delayed retries: 4.3 accepts it for quorum queues
-/// alone, and refuses; 3.10 and 4.0 accept any argument that they do not know. The queue belongs to this connection and is deleted at once.
+/// lapin does not tell the broker's version. So a classic queue is declared with an argument of
+/// delayed retries: 4.3 accepts it for quorum queues alone, and refuses; 3.10 and 4.0 accept any
+/// argument that they do not know. The queue belongs to this connection and is deleted at once.
 ///
 /// # Errors
 ///
-/// When the user may not configure queues of the namespace, the broker does not answer, or the connection is lost.
-pub async fn knows_delayed_retry(connection: &dyn Connection, names: &Names, limit: Duration) -> Result<bool, Error> {
+/// When the user may not configure queues of the namespace, the broker does not answer, or the
+/// connection is lost.
+pub async fn knows_delayed_retry(
+    connection: &dyn Connection,
+    names: &Names,
+    limit: Duration,
+) -> Result<bool, Error> {
     let channel = answer("opening a channel", limit, connection.open_channel()).await?;
     let options = QueueDeclareOptions { exclusive: true, ..QueueDeclareOptions::default() };
     let mut arguments = FieldTable::default();
@@ -34,7 +41,9 @@ pub async fn knows_delayed_retry(connection: &dyn Connection, names: &Names, lim
             Ok(false)
         }
         // A virtual host that may have no more queues refuses, too.
-        Err(Error::Refused { problem, .. }) if problem.to_string().contains(DELAYED_RETRY_TYPE) => Ok(true),
+        Err(Error::Refused { problem, .. }) if problem.to_string().contains(DELAYED_RETRY_TYPE) => {
+            Ok(true)
+        }
         Err(error) => Err(error),
     }
 }

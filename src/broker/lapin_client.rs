@@ -5,9 +5,10 @@ use std::sync::Arc;
 use futures_util::{FutureExt, StreamExt};
 use lapin::message::Delivery;
 use lapin::options::{
-    BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicGetOptions, BasicNackOptions, BasicPublishOptions,
-    BasicQosOptions, BasicRejectOptions, ChannelFlowOptions, ConfirmSelectOptions, ExchangeBindOptions,
-    ExchangeDeclareOptions, ExchangeDeleteOptions, QueueBindOptions, QueueDeclareOptions, QueueDeleteOptions,
+    BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicGetOptions, BasicNackOptions,
+    BasicPublishOptions, BasicQosOptions, BasicRejectOptions, ChannelFlowOptions,
+    ConfirmSelectOptions, ExchangeBindOptions, ExchangeDeclareOptions, ExchangeDeleteOptions,
+    QueueBindOptions, QueueDeclareOptions, QueueDeleteOptions,
 };
 use lapin::protocol::AMQPErrorKind;
 use lapin::types::{FieldTable, ShortString};
@@ -60,19 +61,25 @@ impl Connection for LapinConnection {
         self.0.events_listener().boxed()
     }
 
-    /// lapin keeps the error with which the broker has closed a channel. Some 2,000 channels later the number of that channel is due
-    /// again: lapin then returns the old error instead of a new channel, and never uses the number again. RabbitMQ itself refuses no
-    /// new channel with such an error (3.10, 4.0 and 4.3), so the error is taken for an old one, and the next number is tried.
+    /// lapin keeps the error with which the broker has closed a channel. Some 2,000 channels later
+    /// the number of that channel is due again: lapin then returns the old error instead of a new
+    /// channel, and never uses the number again. RabbitMQ itself refuses no new channel with such
+    /// an error (3.10, 4.0 and 4.3), so the error is taken for an old one, and the next number is
+    /// tried.
     fn open_channel(&self) -> Answer<'_, Arc<dyn Channel>> {
         async {
             loop {
-                #[expect(clippy::disallowed_methods, reason = "only here are old errors recognised")]
+                #[expect(
+                    clippy::disallowed_methods,
+                    reason = "only here are old errors recognised"
+                )]
                 match self.0.create_channel().await {
                     // Each try takes a number out of use, so this ends.
                     Err(error) if is_soft(&error) => {}
                     opened => {
                         let unwritten = watch::Sender::new(0);
-                        return Ok(Arc::new(LapinChannel { channel: opened?, unwritten }) as Arc<dyn Channel>);
+                        return Ok(Arc::new(LapinChannel { channel: opened?, unwritten })
+                            as Arc<dyn Channel>);
                     }
                 }
             }
@@ -110,7 +117,10 @@ impl Channel for LapinChannel {
                 clippy::disallowed_methods,
                 reason = "the caller closes the channel if it does not wait for the answer"
             )]
-            let consumer = self.channel.basic_consume(queue, ShortString::default(), options, arguments).await?;
+            let consumer = self
+                .channel
+                .basic_consume(queue, ShortString::default(), options, arguments)
+                .await?;
             Ok(Subscription { tag: consumer.tag(), deliveries: Box::pin(consumer) })
         }
         .boxed()
@@ -127,8 +137,12 @@ impl Channel for LapinChannel {
 
     fn send_settlement(&self, frame: Frame) -> bool {
         match frame {
-            Frame::Ack { tag, multiple } => queued(self.channel.basic_ack(tag, BasicAckOptions { multiple })),
-            Frame::Reject { tag, requeue } => queued(self.channel.basic_reject(tag, BasicRejectOptions { requeue })),
+            Frame::Ack { tag, multiple } => {
+                queued(self.channel.basic_ack(tag, BasicAckOptions { multiple }))
+            }
+            Frame::Reject { tag, requeue } => {
+                queued(self.channel.basic_reject(tag, BasicRejectOptions { requeue }))
+            }
             Frame::Nack { tag, multiple } => {
                 queued(self.channel.basic_nack(tag, BasicNackOptions { requeue: true, multiple }))
             }
@@ -138,7 +152,8 @@ impl Channel for LapinChannel {
     /// The question asks for deliveries to go on, as they do anyway.
     fn flush(&self) -> Answer<'static, ()> {
         let channel = self.channel.clone();
-        async move { channel.channel_flow(ChannelFlowOptions { active: true }).await.map(drop) }.boxed()
+        async move { channel.channel_flow(ChannelFlowOptions { active: true }).await.map(drop) }
+            .boxed()
     }
 
     fn confirm_select(&self) -> Answer<'_, ()> {
@@ -153,11 +168,15 @@ impl Channel for LapinChannel {
         properties: BasicProperties,
         is_mandatory: bool,
     ) -> Answer<'a, Confirmation> {
-        let options = BasicPublishOptions { mandatory: is_mandatory, ..BasicPublishOptions::default() };
+        let options =
+            BasicPublishOptions { mandatory: is_mandatory, ..BasicPublishOptions::default() };
         async move {
             self.unwritten.send_modify(|count| *count += 1);
             let unwritten = Unwritten(&self.unwritten);
-            let confirm = self.channel.basic_publish(exchange, routing_key, options, body, properties).await?;
+            let confirm = self
+                .channel
+                .basic_publish(exchange, routing_key, options, body, properties)
+                .await?;
             drop(unwritten);
             confirm.await
         }
@@ -195,7 +214,9 @@ impl Channel for LapinChannel {
         routing_key: ShortString,
         arguments: FieldTable,
     ) -> Answer<'_, ()> {
-        self.channel.queue_bind(queue, exchange, routing_key, QueueBindOptions::default(), arguments).boxed()
+        self.channel
+            .queue_bind(queue, exchange, routing_key, QueueBindOptions::default(), arguments)
+            .boxed()
     }
 
     fn unbind_queue(
@@ -210,11 +231,16 @@ impl Channel for LapinChannel {
 
     fn bind_exchange(&self, exchange: ShortString, source: ShortString) -> Answer<'_, ()> {
         let options = ExchangeBindOptions::default();
-        self.channel.exchange_bind(exchange, source, ShortString::default(), options, FieldTable::default()).boxed()
+        self.channel
+            .exchange_bind(exchange, source, ShortString::default(), options, FieldTable::default())
+            .boxed()
     }
 
     fn delete_queue(&self, queue: ShortString) -> Answer<'_, ()> {
-        self.channel.queue_delete(queue, QueueDeleteOptions::default()).map(|deleted| deleted.map(drop)).boxed()
+        self.channel
+            .queue_delete(queue, QueueDeleteOptions::default())
+            .map(|deleted| deleted.map(drop))
+            .boxed()
     }
 
     fn delete_exchange(&self, exchange: ShortString, if_unused: bool) -> Answer<'_, ()> {
@@ -222,11 +248,13 @@ impl Channel for LapinChannel {
         self.channel.exchange_delete(exchange, options).boxed()
     }
 
-    /// lapin writes what closes a channel before the messages that it still holds, for instance during an alarm (4.12). The broker
-    /// would then read a message on a channel that is gone, and close the connection.
+    /// lapin writes what closes a channel before the messages that it still holds, for instance
+    /// during an alarm (4.12). The broker would then read a message on a channel that is gone, and
+    /// close the connection.
     fn close(&self, why: &'static str) -> Answer<'_, ()> {
         async move {
-            // Callers that drop the answer poll it once, so that poll has to close the channel if nothing is unwritten.
+            // Callers that drop the answer poll it once, so that poll has to close the channel if
+            // nothing is unwritten.
             if *self.unwritten.borrow() > 0 {
                 // The sender lives as long as `self`.
                 let _ = self.unwritten.subscribe().wait_for(|messages| *messages == 0).await;

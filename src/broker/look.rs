@@ -11,22 +11,30 @@ use crate::broker::name::short;
 use crate::clock;
 use crate::error::Error;
 
-/// If the leader of a queue did not answer in time, the broker's answer about the queue takes 250 ms longer than one that needs no queue.
-/// This is well below that, because a doubt that is wrong only asks again.
+/// If the leader of a queue did not answer in time, the broker's answer about the queue takes 250
+/// ms longer than one that needs no queue. This is well below that, because a doubt that is wrong
+/// only asks again.
 const DOUBTFUL: Duration = Duration::from_millis(100);
 
 /// How long an empty queue is doubted.
 pub(crate) const LONGEST: Duration = Duration::from_secs(5);
 
-/// How many messages are ready in a queue, and how many consumers it has. `limit` is the time limit for each of the broker's answers.
+/// How many messages are ready in a queue, and how many consumers it has. `limit` is the time limit
+/// for each of the broker's answers.
 ///
-/// A quorum queue whose leader does not answer within 250 ms is said to have no message and no consumer (measured on 3.10, 4.0 and 4.3). So
-/// after such an answer that took this long the queue is asked again, for up to 5 s.
+/// A quorum queue whose leader does not answer within 250 ms is said to have no message and no
+/// consumer (measured on 3.10, 4.0 and 4.3). So after such an answer that took this long the queue
+/// is asked again, for up to 5 s.
 ///
 /// # Errors
 ///
-/// When the queue does not exist, may not be looked at, its leader does not answer, or the connection is lost.
-pub async fn look_at(connection: &dyn Connection, queue: &str, limit: Duration) -> Result<QueueCounts, Error> {
+/// When the queue does not exist, may not be looked at, its leader does not answer, or the
+/// connection is lost.
+pub async fn look_at(
+    connection: &dyn Connection,
+    queue: &str,
+    limit: Duration,
+) -> Result<QueueCounts, Error> {
     // A refusal closes the channel, so the look has one of its own.
     let channel = answer("opening a channel", limit, connection.open_channel()).await?;
     let seen = look_on(&*channel, queue, limit, LONGEST).await?;
@@ -34,8 +42,8 @@ pub async fn look_at(connection: &dyn Connection, queue: &str, limit: Duration) 
     Ok(seen)
 }
 
-/// As [`look_at`], on a channel that does not consume and may have a prefetch of 1 afterwards. A queue that seems to be empty is doubted for
-/// `longest`, and for 5 s at most.
+/// As [`look_at`], on a channel that does not consume and may have a prefetch of 1 afterwards. A
+/// queue that seems to be empty is doubted for `longest`, and for 5 s at most.
 ///
 /// # Errors
 ///
@@ -54,15 +62,17 @@ pub async fn look_on(
     }
 }
 
-/// The error when the leader of a queue does not answer. `what` reads like "looking at queue orders".
+/// The error when the leader of a queue does not answer. `what` reads like "looking at queue
+/// orders".
 pub(crate) fn silent_leader(what: impl Into<String>, queue: &ShortString) -> Error {
     let command = format!("rabbitmq-queues quorum_status {:?}", queue.as_str());
     let problem = format!("its leader does not answer; `{command}` shows its nodes").into();
     Error::Unavailable { what: what.into(), problem }
 }
 
-/// What the broker says of the queue, and whether this comes from the queue's leader. A queue that seems to be empty is doubted for
-/// `longest`. The channel must not be one that consumes, and may have a prefetch of 1 afterwards.
+/// What the broker says of the queue, and whether this comes from the queue's leader. A queue that
+/// seems to be empty is doubted for `longest`. The channel must not be one that consumes, and may
+/// have a prefetch of 1 afterwards.
 ///
 /// # Errors
 ///
@@ -90,7 +100,8 @@ pub(crate) async fn look(
     }
 }
 
-/// How long the broker takes for an answer that needs no queue. One that was held up says little, so the quickest of a few counts.
+/// How long the broker takes for an answer that needs no queue. One that was held up says little,
+/// so the quickest of a few counts.
 async fn quickest_answer(channel: &dyn Channel) -> lapin::Result<Duration> {
     let mut quickest = Duration::MAX;
     for _ in 0..5 {

@@ -4,7 +4,8 @@ use lapin::types::ShortString;
 
 use crate::error::Error;
 
-/// The name as AMQP carries it. Names from settings are checked before; those of a topology built by hand are not.
+/// The name as AMQP carries it. Names from settings are checked before; those of a topology built
+/// by hand are not.
 ///
 /// # Errors
 ///

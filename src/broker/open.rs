@@ -35,7 +35,8 @@ pub(super) async fn open(
     if let Some(file) = &broker.password_file {
         uri.authority.userinfo.password = password(file)?;
     }
-    let (user, encrypted) = (uri.authority.userinfo.username.clone(), uri.scheme == AMQPScheme::AMQPS);
+    let (user, encrypted) =
+        (uri.authority.userinfo.username.clone(), uri.scheme == AMQPScheme::AMQPS);
     let properties = ConnectionProperties::default().with_connection_name(name.into());
     let tls = tls(broker).map_err(|problem| Error::Tls { broker: address.clone(), problem })?;
     let runtime = transport::runtime();
@@ -43,7 +44,8 @@ pub(super) async fn open(
     let opening = async {
         let ends_at = Instant::now() + limit;
         let host = uri.authority.host.clone();
-        let addresses = runtime.to_socket_addrs((host.clone(), uri.authority.port)).to_socket_addrs().await?;
+        let addresses =
+            runtime.to_socket_addrs((host.clone(), uri.authority.port)).to_socket_addrs().await?;
         let connect = async |address| AsyncTcpStream::connect(&Tokio::current(), address).await;
         let stream = first_that_answers(addresses.collect(), ends_at, connect).await?;
         let socket = match &stream {
@@ -52,9 +54,11 @@ pub(super) async fn open(
         };
         let hang_up = HangUp(socket);
         let stream = if encrypted {
-            // This loads the system's certificates from files, which can take long and would block the runtime.
+            // This loads the system's certificates from files, which can take long and would block
+            // the runtime.
             let handle = Handle::current();
-            let handshake = spawn_blocking(move || handle.block_on(stream.into_tls(&host, tls.as_ref())));
+            let handshake =
+                spawn_blocking(move || handle.block_on(stream.into_tls(&host, tls.as_ref())));
             handshake.await.map_err(io::Error::from)??
         } else {
             stream
@@ -77,14 +81,17 @@ pub(super) async fn open(
             ErrorKind::ProtocolError(answer) if [403, 530].contains(&answer.get_id()) => {
                 Error::Login { broker: address, user, problem }
             }
-            ErrorKind::IOError(cause) if encrypted && is_tls(cause) => Error::Tls { broker: address, problem },
+            ErrorKind::IOError(cause) if encrypted && is_tls(cause) => {
+                Error::Tls { broker: address, problem }
+            }
             _ => Error::Connect { broker: address, problem },
         }
     })
 }
 
-/// Tries the addresses of a host one after the other. Each but the last gets an equal share of the time that is left, so that one
-/// from which nothing comes back does not use up the time of the others.
+/// Tries the addresses of a host one after the other. Each but the last gets an equal share of the
+/// time that is left, so that one from which nothing comes back does not use up the time of the
+/// others.
 async fn first_that_answers<T>(
     addresses: Vec<SocketAddr>,
     ends_at: Instant,
@@ -95,18 +102,25 @@ async fn first_that_answers<T>(
     for address in addresses {
         let share = ends_at.saturating_duration_since(Instant::now()) / left;
         left -= 1;
-        let connected = if left == 0 { Ok(connect(address).await) } else { timeout(share, connect(address)).await };
+        let connected = if left == 0 {
+            Ok(connect(address).await)
+        } else {
+            timeout(share, connect(address)).await
+        };
         match connected {
             Ok(Ok(stream)) => return Ok(stream),
             Ok(Err(error)) => last = error,
-            Err(_) => last = io::Error::new(io::ErrorKind::TimedOut, format!("{address} does not answer")),
+            Err(_) => {
+                last = io::Error::new(io::ErrorKind::TimedOut, format!("{address} does not answer"))
+            }
         }
     }
     Err(last)
 }
 
-/// A second handle to the socket of a connection that is being opened. Dropped before the connection is open, for instance by a time limit,
-/// it shuts the socket down: otherwise a thread of lapin (4.12) would wait for as long as the peer says nothing.
+/// A second handle to the socket of a connection that is being opened. Dropped before the
+/// connection is open, for instance by a time limit, it shuts the socket down: otherwise a thread
+/// of lapin (4.12) would wait for as long as the peer says nothing.
 struct HangUp(Option<Socket>);
 
 impl HangUp {
@@ -127,7 +141,8 @@ impl Drop for HangUp {
 /// The password in a file, without the line end that most editors and tools add.
 pub fn password(file: &Path) -> Result<String, Error> {
     let unusable = |problem: Problem| Error::PasswordFile { path: file.to_owned(), problem };
-    let text = std::fs::read_to_string(file).map_err(|error| unusable(Problem::new(error.to_string(), error)))?;
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| unusable(Problem::new(error.to_string(), error)))?;
     let password = text.strip_suffix('\n').unwrap_or(&text);
     match password.strip_suffix('\r').unwrap_or(password) {
         "" => Err(unusable("it is empty".to_owned().into())),
@@ -143,14 +158,19 @@ fn is_tls(error: &std::io::Error) -> bool {
 
 fn tls(broker: &BrokerSettings) -> Result<OwnedTLSConfig, Problem> {
     let read = |path: &std::path::PathBuf| {
-        std::fs::read(path).map_err(|error| Problem::new(format!("cannot read {}: {error}", path.display()), error))
+        std::fs::read(path).map_err(|error| {
+            Problem::new(format!("cannot read {}: {error}", path.display()), error)
+        })
     };
     let text = |path| {
-        String::from_utf8(read(path)?)
-            .map_err(|error| Problem::new(format!("{} is not a PEM file", path.display()), error.utf8_error()))
+        String::from_utf8(read(path)?).map_err(|error| {
+            Problem::new(format!("{} is not a PEM file", path.display()), error.utf8_error())
+        })
     };
     let identity = match (&broker.tls.cert_file, &broker.tls.key_file) {
-        (Some(certificate), Some(key)) => Some(OwnedIdentity::PKCS8 { pem: read(certificate)?, key: read(key)? }),
+        (Some(certificate), Some(key)) => {
+            Some(OwnedIdentity::PKCS8 { pem: read(certificate)?, key: read(key)? })
+        }
         _ => None,
     };
     Ok(OwnedTLSConfig { identity, cert_chain: broker.tls.ca_file.as_ref().map(text).transpose()? })
@@ -201,7 +221,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_address_from_which_nothing_comes_back_leaves_time_for_the_others() {
-        let addresses = |last: &[u16]| last.iter().map(|port| ([127, 0, 0, 1], *port).into()).collect();
+        let addresses =
+            |last: &[u16]| last.iter().map(|port| ([127, 0, 0, 1], *port).into()).collect();
         let connect = async |address: SocketAddr| match address.port() {
             1 => Ok("connected"),
             2 => Err(io::ErrorKind::ConnectionRefused.into()),
@@ -210,12 +231,20 @@ mod tests {
         let limit = Duration::from_secs(9);
         let tried = async |ports| {
             let began = Instant::now();
-            let result = timeout(limit, first_that_answers(addresses(ports), began + limit, connect)).await;
-            (result.map(|result| result.map_err(|error| error.kind())).ok(), began.elapsed().as_secs())
+            let result =
+                timeout(limit, first_that_answers(addresses(ports), began + limit, connect)).await;
+            (
+                result.map(|result| result.map_err(|error| error.kind())).ok(),
+                began.elapsed().as_secs(),
+            )
         };
         assert_eq!(tried(&[3, 1]).await, (Some(Ok("connected")), 4));
         assert_eq!(tried(&[3, 3, 1]).await, (Some(Ok("connected")), 6));
-        assert_eq!(tried(&[2, 3, 1]).await, (Some(Ok("connected")), 4), "a refusal takes none of the time");
+        assert_eq!(
+            tried(&[2, 3, 1]).await,
+            (Some(Ok("connected")), 4),
+            "a refusal takes none of the time"
+        );
         assert_eq!(tried(&[3, 2]).await, (Some(Err(io::ErrorKind::ConnectionRefused)), 4));
         assert_eq!(tried(&[2, 3]).await, (None, 9), "the last has all the time that is left");
         assert_eq!(tried(&[]).await, (Some(Err(io::ErrorKind::AddrNotAvailable)), 0));
@@ -234,10 +263,16 @@ mod tests {
         assert_eq!(read(" a b \n\n").unwrap(), " a b \n");
         for text in ["", "\n"] {
             let error = read(text).unwrap_err();
-            assert!(error.contains("it is empty") && error.contains("broker.password_file"), "{error}");
+            assert!(
+                error.contains("it is empty") && error.contains("broker.password_file"),
+                "{error}"
+            );
         }
         std::fs::remove_file(&file).unwrap();
         let error = password(&file).unwrap_err().to_string();
-        assert!(error.contains(file.to_str().unwrap()) && error.contains("No such file"), "{error}");
+        assert!(
+            error.contains(file.to_str().unwrap()) && error.contains("No such file"),
+            "{error}"
+        );
     }
 }

@@ -11,7 +11,8 @@ use crate::timestamp::Timestamp;
 use crate::wire::receipt::Parking;
 
 impl Attempt {
-    /// Counts what became of the delivery, logs its failure, and tells the service of it: here and nowhere else.
+    /// Counts what became of the delivery, logs its failure, and tells the service of it: here and
+    /// nowhere else.
     pub(crate) fn account(&self, settled: Result<Outcome, GivenUp>, failure: Option<&Failure>) {
         let (context, ledger, chain) = (&self.context, &self.delivery.ledger, &*self.chain.id);
         let (queue, attempt) = (context.config.queue.as_str(), ledger.attempt());
@@ -41,10 +42,21 @@ impl Attempt {
             Outcome::Ack => tracing::trace!(queue, chain, attempt, "message handled"),
             Outcome::Requeue | Outcome::Wait(_) => self.log_retry(outcome, failure),
             Outcome::Defer(delay) => {
-                tracing::debug!(queue, chain, attempt, delay_ms = delay.as_millis(), error, "message deferred");
+                tracing::debug!(
+                    queue,
+                    chain,
+                    attempt,
+                    delay_ms = delay.as_millis(),
+                    error,
+                    "message deferred"
+                );
             }
-            Outcome::Park(reason) => tracing::warn!(queue, chain, attempt, %reason, error, "message parked"),
-            Outcome::Discard(reason) => tracing::warn!(queue, chain, attempt, %reason, error, "message discarded"),
+            Outcome::Park(reason) => {
+                tracing::warn!(queue, chain, attempt, %reason, error, "message parked")
+            }
+            Outcome::Discard(reason) => {
+                tracing::warn!(queue, chain, attempt, %reason, error, "message discarded")
+            }
         }
         self.report(outcome, failure);
     }
@@ -63,10 +75,17 @@ impl Attempt {
 
     /// The first failure of a class has a line, and each has one for those who debug.
     fn log_retry(&self, outcome: Outcome, failure: Option<&Failure>) {
-        let (queue, chain, attempt) = (&self.context.config.queue, &*self.chain.id, self.delivery.ledger.attempt());
+        let (queue, chain, attempt) =
+            (&self.context.config.queue, &*self.chain.id, self.delivery.ledger.attempt());
         let outcome = outcome.as_str();
         let Some(failure) = failure else {
-            tracing::debug!(queue, chain, attempt, outcome, "the wait goes on in another wait queue");
+            tracing::debug!(
+                queue,
+                chain,
+                attempt,
+                outcome,
+                "the wait goes on in another wait queue"
+            );
             return;
         };
         let (class, error) = (failure.class(), failure.message());
@@ -81,11 +100,20 @@ impl Attempt {
                 "attempt failed; it is retried, and further failures of this class are counted once a minute"
             );
         } else {
-            tracing::debug!(queue, class, chain, attempt, outcome, error, "attempt failed; it is retried");
+            tracing::debug!(
+                queue,
+                class,
+                chain,
+                attempt,
+                outcome,
+                error,
+                "attempt failed; it is retried"
+            );
         }
     }
 
-    /// Tells the service of a failure, or of an end without an attempt. A further leg of a wait is neither, nor is a defer.
+    /// Tells the service of a failure, or of an end without an attempt. A further leg of a wait is
+    /// neither, nor is a defer.
     fn report(&self, outcome: Outcome, failure: Option<&Failure>) {
         if outcome.is_defer() || (failure.is_none() && outcome.reason().is_none()) {
             return;

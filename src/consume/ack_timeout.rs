@@ -1,6 +1,7 @@
 //! The broker's ack timeout: what the settings say, until the broker names a shorter one.
 //!
-//! 3.10 and 4.0 close the channel and name the timeout. 4.3 has it from its consumers, which ask for what the settings say.
+//! 3.10 and 4.0 close the channel and name the timeout. 4.3 has it from its consumers, which ask
+//! for what the settings say.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -26,14 +27,15 @@ impl AckTimeout {
         settle_limit(Duration::from_millis(self.known.load(Ordering::Relaxed)))
     }
 
-    /// How long a delivery may wait for its handler. Half of [`settle_limit`](Self::settle_limit); all of it in an ordered queue, because
-    /// what that holds can only go back all together.
+    /// How long a delivery may wait for its handler. Half of [`settle_limit`](Self::settle_limit);
+    /// all of it in an ordered queue, because what that holds can only go back all together.
     pub(crate) fn start_limit(&self, is_ordered: bool) -> Duration {
         let limit = self.settle_limit();
         if is_ordered { limit } else { limit / 2 }
     }
 
-    /// Notes the timeout that the broker has named. Returns whether it is shorter than what was known.
+    /// Notes the timeout that the broker has named. Returns whether it is shorter than what was
+    /// known.
     pub(crate) fn named(&self, timeout: Duration) -> bool {
         self.known.fetch_min(millis(timeout), Ordering::Relaxed) > millis(timeout)
     }
@@ -43,8 +45,8 @@ fn millis(timeout: Duration) -> u64 {
     u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Whether the broker has closed a channel over its timeout. 3.10 and 4.0 always do; 4.3 does if the subscription that brought the message
-/// has ended.
+/// Whether the broker has closed a channel over its timeout. 3.10 and 4.0 always do; 4.3 does if
+/// the subscription that brought the message has ended.
 pub(crate) fn is_ack_timeout(problem: &str) -> bool {
     problem.contains(ACK_TIMEOUT)
 }
@@ -80,7 +82,10 @@ mod tests {
     #[test]
     fn a_delivery_may_wait_for_half_of_the_timeout_and_in_an_ordered_queue_for_nearly_all_of_it() {
         let timeout = AckTimeout::new(seconds(200));
-        assert_eq!([true, false].map(|is_ordered| timeout.start_limit(is_ordered).as_secs()), [190, 95]);
+        assert_eq!(
+            [true, false].map(|is_ordered| timeout.start_limit(is_ordered).as_secs()),
+            [190, 95]
+        );
     }
 
     #[test]
@@ -90,7 +95,8 @@ mod tests {
                 "PRECONDITION_FAILED - delivery acknowledgement on channel 1 timed out. Timeout value used: {value}"
             )
         };
-        let rest = " ms. This timeout value can be configured, see consumers doc guide to learn more";
+        let rest =
+            " ms. This timeout value can be configured, see consumers doc guide to learn more";
         assert_eq!(named_in(&(said("10000") + rest)), Some(seconds(10)));
         assert_eq!(named_in(&(said("-1") + rest)), None);
         assert_eq!(named_in(&(said("0") + rest)), None);

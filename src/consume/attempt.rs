@@ -43,21 +43,27 @@ pub(crate) struct Attempt {
 
 /// The slot in which a handler runs. What it is told decides which handlers start next.
 pub(crate) trait Slot {
-    /// The handler has ended; its delivery is not settled yet. `comes_again` tells of one that is about to go back to its queue. Called once
-    /// more if it goes back although something else was decided.
+    /// The handler has ended; its delivery is not settled yet. `comes_again` tells of one that is
+    /// about to go back to its queue. Called once more if it goes back although something else was
+    /// decided.
     fn handler_ended(&self, comes_again: Option<ComesAgain>);
 }
 
 /// A message that goes back to its queue, and comes again.
 pub(crate) struct ComesAgain {
     pub(crate) fingerprint: u64,
-    /// Whether it comes again with one more in the broker's count. One that waits in the queue does not.
+    /// Whether it comes again with one more in the broker's count. One that waits in the queue does
+    /// not.
     pub(crate) is_counted: bool,
 }
 
-/// The flow of one message. If the delivery stays in this process, returns it with the time of its next attempt. The slot is not told then that the
-/// handler has ended, or another handler could start before the delivery is held.
-pub(crate) async fn attempt(unacked: Unacked, slot: &(impl Slot + Sync)) -> Option<(Unacked, Instant)> {
+/// The flow of one message. If the delivery stays in this process, returns it with the time of its
+/// next attempt. The slot is not told then that the handler has ended, or another handler could
+/// start before the delivery is held.
+pub(crate) async fn attempt(
+    unacked: Unacked,
+    slot: &(impl Slot + Sync),
+) -> Option<(Unacked, Instant)> {
     let attempt = Attempt::open(unacked).await;
     let decided = attempt.run().await;
     if decided.is_hold() {
@@ -68,7 +74,8 @@ pub(crate) async fn attempt(unacked: Unacked, slot: &(impl Slot + Sync)) -> Opti
     None
 }
 
-/// What was decided and when, and the failure that led to it. A wait begins at that time, so it is as long as it was decided to be.
+/// What was decided and when, and the failure that led to it. A wait begins at that time, so it is
+/// as long as it was decided to be.
 struct Decided {
     decision: Decision,
     /// Boxed, because the task of a delivery should stay small.
@@ -84,13 +91,14 @@ impl Decided {
 }
 
 impl Attempt {
-    /// Continues the chain's trace. If the delivery may have killed processes before, first exports what is known: this process may not live to do
-    /// so later.
+    /// Continues the chain's trace. If the delivery may have killed processes before, first exports
+    /// what is known: this process may not live to do so later.
     async fn open(mut unacked: Unacked) -> Self {
         let mut chain = Self::continue_chain(&mut unacked);
         let Unacked { context, delivery, received, settler, in_flight, unanswered, .. } = unacked;
         if let Some(unanswered) = unanswered {
-            let limit = context.contract.counts_deliveries.then_some(context.config.policy.delivery_limit);
+            let limit =
+                context.contract.counts_deliveries.then_some(context.config.policy.delivery_limit);
             if context.tracer.came_back(&mut chain, &delivery, CameBack { unanswered, limit }) {
                 // Boxed, because it is rare and the task of a delivery should stay small.
                 Box::pin(flush::at_once()).await;
@@ -100,11 +108,14 @@ impl Attempt {
         Self { context, delivery, settler, chain, span, received, in_flight }
     }
 
-    /// The delivery's chain. For a message that has just returned from a wait, records the wait and how late it ended.
+    /// The delivery's chain. For a message that has just returned from a wait, records the wait and
+    /// how late it ended.
     fn continue_chain(unacked: &mut Unacked) -> Box<Chain> {
         let Unacked { context, delivery, received, chain: held, .. } = unacked;
         let (is_held, received) = (held.is_some(), *received);
-        let mut chain = held.take().unwrap_or_else(|| Box::new(Self::chain_from_headers(context, delivery, received)));
+        let mut chain = held
+            .take()
+            .unwrap_or_else(|| Box::new(Self::chain_from_headers(context, delivery, received)));
         if let Some(wait) = delivery.ledger.wait.filter(|_| is_held || !delivery.redelivered) {
             let (holder, ended) = match is_held {
                 true => (context.config.queue.clone(), Timestamp::now()),
@@ -119,17 +130,23 @@ impl Attempt {
     }
 
     /// The chain of a delivery, from its headers.
-    fn chain_from_headers(context: &QueueContext, delivery: &Delivery, received: Timestamp) -> Chain {
+    fn chain_from_headers(
+        context: &QueueContext,
+        delivery: &Delivery,
+        received: Timestamp,
+    ) -> Chain {
         let mut ignored = Vec::new();
         let chain = context.tracer.chain(delivery, received, &mut ignored);
         context.warned.about(&context.config.queue, ignored);
         chain
     }
 
-    /// Decodes the body and calls the handler, unless something rules the attempt out, and decides what becomes of the message.
+    /// Decodes the body and calls the handler, unless something rules the attempt out, and decides
+    /// what becomes of the message.
     async fn run(&self) -> Decided {
         let at = clock::date();
-        let before = decide_before(self.policy(), &self.delivery.ledger, at.into(), || self.limits());
+        let before =
+            decide_before(self.policy(), &self.delivery.ledger, at.into(), || self.limits());
         if let Some(decision) = before {
             return self.decided(decision, None, at);
         }
@@ -140,13 +157,23 @@ impl Attempt {
         self.decide(result)
     }
 
-    /// Runs the handler with its time limit, inside the attempt's spans. A panic is a failure of this message alone, even when a
-    /// handler that has run out of time panics while it is dropped. A panic may leave the handler's own state half changed.
+    /// Runs the handler with its time limit, inside the attempt's spans. A panic is a failure of
+    /// this message alone, even when a handler that has run out of time panics while it is dropped.
+    /// A panic may leave the handler's own state half changed.
     async fn handle(&self, handler: HandlerFuture) -> Result<(), Failure> {
         let (started, limit) = (clock::now(), self.context.config.handler_timeout);
-        let handler = handler.instrument(handler_span(&self.context.config.queue, &self.chain.id, &self.delivery));
-        let in_time = async { timeout(limit, handler).await.unwrap_or_else(|_| Err(Failure::timeout(limit))) };
-        let caught = AssertUnwindSafe(in_time).catch_unwind().with_context(self.span.context().clone()).await;
+        let handler = handler.instrument(handler_span(
+            &self.context.config.queue,
+            &self.chain.id,
+            &self.delivery,
+        ));
+        let in_time = async {
+            timeout(limit, handler).await.unwrap_or_else(|_| Err(Failure::timeout(limit)))
+        };
+        let caught = AssertUnwindSafe(in_time)
+            .catch_unwind()
+            .with_context(self.span.context().clone())
+            .await;
         let result = caught.unwrap_or_else(|payload| Err(Failure::panic(payload.as_ref())));
         let failed = result.as_ref().err().filter(|failure| !failure.is_defer());
         self.context.metrics.processed(clock::elapsed(started), failed.map(Failure::class));
@@ -156,13 +183,22 @@ impl Attempt {
     /// Decides. A failure that asks for too long a delay says so in its text.
     fn decide(&self, result: Result<(), Failure>) -> Decided {
         let (at, draw) = (clock::date(), Draw::new(random()));
-        let decision = decide(self.policy(), &self.delivery.ledger, &result, at.into(), || self.limits(), draw);
+        let decision = decide(
+            self.policy(),
+            &self.delivery.ledger,
+            &result,
+            at.into(),
+            || self.limits(),
+            draw,
+        );
         let failure = result.err().map(|failure| match decision {
             Decision::Park(Reason::DelayTooLong) => {
                 let is_ordered = self.context.config.order.is_kept();
                 failure.asks_more_than(&self.policy().why_no_longer(is_ordered))
             }
-            Decision::Park(Reason::DeferredTooOften) => failure.defers_more_than(self.policy().max_defers),
+            Decision::Park(Reason::DeferredTooOften) => {
+                failure.defers_more_than(self.policy().max_defers)
+            }
             _ => failure,
         });
         self.decided(decision, failure, at)
@@ -176,8 +212,8 @@ impl Attempt {
         Decided { decision, failure: failure.map(Box::new), at }
     }
 
-    /// What bounds how this delivery may wait or come again. The wall clock may have jumped since the delivery arrived, so its age is not
-    /// measured by it.
+    /// What bounds how this delivery may wait or come again. The wall clock may have jumped since
+    /// the delivery arrived, so its age is not measured by it.
     fn limits(&self) -> Limits {
         let (context, Settler { arrived, settle_limit, .. }) = (&self.context, &self.settler);
         let held_for = arrived.elapsed();
@@ -190,8 +226,8 @@ impl Attempt {
             redeliveries: context.contract.redeliveries_of(&self.delivery),
         });
         // A quorum queue counts its returns in the message's headers.
-        let lets_return =
-            !context.contract.counts_deliveries || context.publishing.room().lets_return(&self.delivery.properties);
+        let lets_return = !context.contract.counts_deliveries
+            || context.publishing.room().lets_return(&self.delivery.properties);
         Limits { hold, lets_return }
     }
 
@@ -200,7 +236,11 @@ impl Attempt {
         let is_counted = match decision {
             Decision::Requeue => true,
             Decision::Wait { path: Path::Return, .. } => false,
-            Decision::Wait { .. } | Decision::Again | Decision::Ack | Decision::Park(_) | Decision::Discard(_) => {
+            Decision::Wait { .. }
+            | Decision::Again
+            | Decision::Ack
+            | Decision::Park(_)
+            | Decision::Discard(_) => {
                 return None;
             }
         };

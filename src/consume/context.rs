@@ -49,11 +49,13 @@ pub(crate) struct QueueContext {
     pub(crate) state: Arc<QueueState>,
     pub(crate) warned: WarnOnce,
     pub(crate) failures: Arc<FailureLog>,
-    /// For how long after its arrival a delivery may be held before another attempt begins, if messages wait in the process.
+    /// For how long after its arrival a delivery may be held before another attempt begins, if
+    /// messages wait in the process.
     pub(crate) hold_limit: Option<Duration>,
 }
 
-/// The names that this queue's copies need, in AMQP's form: one that is too long is an error before anything is consumed.
+/// The names that this queue's copies need, in AMQP's form: one that is too long is an error before
+/// anything is consumed.
 pub(crate) struct ShortNames {
     pub(crate) queue: ShortString,
     pub(crate) wait: ShortString,
@@ -107,7 +109,12 @@ impl QueueContext {
                 delay: short(&names.delay())?,
                 park: short(&names.park())?,
             },
-            tracer: QueueTracer::new(queue, server.as_ref(), config.policy.max_attempts(), settings.trace.max_age),
+            tracer: QueueTracer::new(
+                queue,
+                server.as_ref(),
+                config.policy.max_attempts(),
+                settings.trace.max_age,
+            ),
             metrics,
             state,
             source: Arc::new(Source { queue: config.queue.clone(), policy: config.policy.clone() }),
@@ -132,8 +139,9 @@ impl QueueContext {
     pub(crate) async fn settleable(&self) {
         if *self.settling_waits.borrow() {
             let mut waits = self.settling_waits.clone();
-            // Boxed, because it is rare and the task of a delivery should stay small. Bounded, because a broker that does not answer must
-            // not make duplicates of all that could still be settled.
+            // Boxed, because it is rare and the task of a delivery should stay small. Bounded,
+            // because a broker that does not answer must not make duplicates of all that could
+            // still be settled.
             let _ = Box::pin(timeout(LONGEST_ENDING, waits.wait_for(|waits| !waits))).await;
         }
     }
@@ -152,7 +160,8 @@ impl QueueContext {
     }
 }
 
-/// Whatever ends a consumer, its queue is not consumed any more: the task of the service may be aborted.
+/// Whatever ends a consumer, its queue is not consumed any more: the task of the service may be
+/// aborted.
 impl Drop for QueueContext {
     fn drop(&mut self) {
         self.not_consuming(None);

@@ -14,19 +14,21 @@ use crate::timestamp::Timestamp;
 use crate::wait::Path;
 use crate::wire::Resting;
 
-/// A copy that is written and not sent yet. Boxed where it is passed on, because most deliveries need none and their tasks should stay small.
+/// A copy that is written and not sent yet. Boxed where it is passed on, because most deliveries
+/// need none and their tasks should stay small.
 pub(crate) struct PreparedCopy {
     pub(crate) outgoing: Arc<Outgoing>,
-    /// Published instead if the broker refuses that one: a parked copy without rehop's headers, if those of the message follow its body. A
-    /// body that is larger than the message's may be larger than the broker accepts.
+    /// Published instead if the broker refuses that one: a parked copy without rehop's headers, if
+    /// those of the message follow its body. A body that is larger than the message's may be larger
+    /// than the broker accepts.
     pub(crate) bare: Option<Arc<Outgoing>>,
     /// The queue, or the exchange, that will hold it, as spans and metrics name it.
     pub(crate) destination: String,
 }
 
 impl Attempt {
-    /// Writes the copy that a decision needs, if it needs one. A message whose own headers leave no room for rehop's cannot wait, and is
-    /// parked.
+    /// Writes the copy that a decision needs, if it needs one. A message whose own headers leave no
+    /// room for rehop's cannot wait, and is parked.
     pub(crate) fn prepare_copy(
         &self,
         decision: Decision,
@@ -35,9 +37,12 @@ impl Attempt {
     ) -> (Outcome, Option<Box<PreparedCopy>>) {
         match decision {
             Decision::Park(reason) => self.park(reason, failure, since),
-            Decision::Wait { path: path @ (Path::Tier | Path::Ladder { .. } | Path::Delayed), leg, due, is_defer } => {
-                self.wait(Wait { since, due, leg, path }, is_defer, failure)
-            }
+            Decision::Wait {
+                path: path @ (Path::Tier | Path::Ladder { .. } | Path::Delayed),
+                leg,
+                due,
+                is_defer,
+            } => self.wait(Wait { since, due, leg, path }, is_defer, failure),
             Decision::Wait { path: Path::Return | Path::Hold, .. }
             | Decision::Ack
             | Decision::Requeue
@@ -46,19 +51,25 @@ impl Attempt {
         }
     }
 
-    fn wait(&self, wait: Wait, is_defer: bool, failure: Option<&Failure>) -> (Outcome, Option<Box<PreparedCopy>>) {
+    fn wait(
+        &self,
+        wait: Wait,
+        is_defer: bool,
+        failure: Option<&Failure>,
+    ) -> (Outcome, Option<Box<PreparedCopy>>) {
         let ledger = self.identified(self.delivery.ledger.waiting(failure, is_defer, wait.since));
         let trace = self.chain.headers(self.span.context());
         let (context, delivery) = (self.context.clone(), self.delivery.clone());
         let room = context.publishing.room();
-        let properties = match context.contract.checked_wait_copy(&delivery, &ledger, wait, &trace, room) {
-            Ok(properties) => properties,
-            Err(error) => {
-                let (queue, chain) = (&context.config.queue, &*self.chain.id);
-                tracing::error!(%queue, chain, %error, "the message cannot wait; parking it");
-                return self.park(Reason::Unpublishable, failure, wait.since);
-            }
-        };
+        let properties =
+            match context.contract.checked_wait_copy(&delivery, &ledger, wait, &trace, room) {
+                Ok(properties) => properties,
+                Err(error) => {
+                    let (queue, chain) = (&context.config.queue, &*self.chain.id);
+                    tracing::error!(%queue, chain, %error, "the message cannot wait; parking it");
+                    return self.park(Reason::Unpublishable, failure, wait.since);
+                }
+            };
         let addresses = &context.addresses;
         let exchange = match wait.path {
             Path::Ladder { .. } => addresses.ladder.clone(),
@@ -82,23 +93,34 @@ impl Attempt {
         failure: Option<&Failure>,
         since: Timestamp,
     ) -> (Outcome, Option<Box<PreparedCopy>>) {
-        let (ledger, trace) =
-            (self.identified(self.delivery.ledger.after(failure, since)), self.chain.headers(self.span.context()));
+        let (ledger, trace) = (
+            self.identified(self.delivery.ledger.after(failure, since)),
+            self.chain.headers(self.span.context()),
+        );
         let (context, delivery) = (self.context.clone(), self.delivery.clone());
         let destination = context.config.parked.clone();
-        let (exchange, routing_key) = (context.addresses.park.clone(), context.addresses.queue.clone());
+        let (exchange, routing_key) =
+            (context.addresses.park.clone(), context.addresses.queue.clone());
         let room = context.publishing.room();
         let body = delivery.body.clone();
-        let write = move || context.contract.parked_copy(&delivery, &ledger, reason, since, &trace, room);
+        let write =
+            move || context.contract.parked_copy(&delivery, &ledger, reason, since, &trace, room);
         let Resting { properties, overflow } = write();
         let (mut whole, mut bare) = (body.clone(), None);
         if !overflow.is_empty() {
             whole = Bytes::from([&body[..], &overflow].concat());
             let (context, delivery) = (self.context.clone(), self.delivery.clone());
             let write = move || context.contract.bare_copy(&delivery);
-            bare = Some(Arc::new(Outgoing::new(exchange.clone(), routing_key.clone(), body, write(), write)));
+            bare = Some(Arc::new(Outgoing::new(
+                exchange.clone(),
+                routing_key.clone(),
+                body,
+                write(),
+                write,
+            )));
         }
-        let outgoing = Outgoing::new(exchange, routing_key, whole, properties, move || write().properties);
+        let outgoing =
+            Outgoing::new(exchange, routing_key, whole, properties, move || write().properties);
         let copy = Box::new(PreparedCopy { outgoing: Arc::new(outgoing), bare, destination });
         (Outcome::Park(reason), Some(copy))
     }

@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 /// How often an alarm that holds confirms up is looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// How long the confirm of a copy is awaited: until shortly before the ack timeout is over, that of the settings or a shorter one that the
-/// broker has named.
+/// How long the confirm of a copy is awaited: until shortly before the ack timeout is over, that of
+/// the settings or a shorter one that the broker has named.
 ///
-/// During an alarm nothing is refused, and lapin keeps the frames of each copy until it is over. A message that went back would come again,
-/// and make one more copy each time. So then the delivery stays until the confirms that the alarm held up have come.
+/// During an alarm nothing is refused, and lapin keeps the frames of each copy until it is over. A
+/// message that went back would come again, and make one more copy each time. So then the delivery
+/// stays until the confirms that the alarm held up have come.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CopyDeadline {
     /// Without an alarm.
@@ -20,10 +21,12 @@ pub(crate) struct CopyDeadline {
 }
 
 impl CopyDeadline {
-    /// For the copy, sent now, of a delivery that has to be settled within `settle_limit` of its arrival.
+    /// For the copy, sent now, of a delivery that has to be settled within `settle_limit` of its
+    /// arrival.
     ///
-    /// In an ordered queue the copy has half of that time, because the deliveries behind it need time as well. Such a delivery may have waited
-    /// behind others for longer. So its copy is awaited a little in any case, if the broker usually takes no longer to answer.
+    /// In an ordered queue the copy has half of that time, because the deliveries behind it need
+    /// time as well. Such a delivery may have waited behind others for longer. So its copy is
+    /// awaited a little in any case, if the broker usually takes no longer to answer.
     pub(crate) fn new(
         is_ordered: bool,
         arrived: Instant,
@@ -38,8 +41,8 @@ impl CopyDeadline {
         Self { until, ends: until, answer_timeout }
     }
 
-    /// When to ask again if the copy is not confirmed by then. `None`: it is no longer awaited. `is_blocked`: an alarm is in effect, so the
-    /// broker reads no copies.
+    /// When to ask again if the copy is not confirmed by then. `None`: it is no longer awaited.
+    /// `is_blocked`: an alarm is in effect, so the broker reads no copies.
     pub(crate) fn ask_again_at(&mut self, now: Instant, is_blocked: bool) -> Option<Instant> {
         // An alarm that ends before the limit may hold confirms up for longer.
         let is_near = now + self.answer_timeout >= self.until;
@@ -79,9 +82,19 @@ mod tests {
             let now = arrived + waited;
             CopyDeadline::new(is_ordered, arrived, limit, now, ANSWER_TIMEOUT).until - now
         };
-        assert_eq!([true, false].map(|is_ordered| given(is_ordered, Duration::ZERO, LIMIT)), [LIMIT / 2, LIMIT]);
-        assert_eq!([true, false].map(|is_ordered| given(is_ordered, LIMIT, LIMIT)), [LIMIT / 20, Duration::ZERO]);
-        assert_eq!(given(true, 20 * LIMIT, 20 * LIMIT), ANSWER_TIMEOUT, "the broker usually takes no longer");
+        assert_eq!(
+            [true, false].map(|is_ordered| given(is_ordered, Duration::ZERO, LIMIT)),
+            [LIMIT / 2, LIMIT]
+        );
+        assert_eq!(
+            [true, false].map(|is_ordered| given(is_ordered, LIMIT, LIMIT)),
+            [LIMIT / 20, Duration::ZERO]
+        );
+        assert_eq!(
+            given(true, 20 * LIMIT, 20 * LIMIT),
+            ANSWER_TIMEOUT,
+            "the broker usually takes no longer"
+        );
     }
 
     #[test]
@@ -96,7 +109,8 @@ mod tests {
         for alarm_ends in [58_000, 59_999, 60_001, 60_500, 120_000].map(Duration::from_millis) {
             let given_up = is_given_up_after(alarm_ends);
             assert!(
-                (alarm_ends + ANSWER_TIMEOUT..=alarm_ends + ANSWER_TIMEOUT + LOOK_EVERY).contains(&given_up),
+                (alarm_ends + ANSWER_TIMEOUT..=alarm_ends + ANSWER_TIMEOUT + LOOK_EVERY)
+                    .contains(&given_up),
                 "{given_up:?} for {alarm_ends:?}"
             );
         }

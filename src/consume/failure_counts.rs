@@ -6,14 +6,15 @@ use std::time::{Duration, Instant};
 /// How often the failures of a class are counted.
 pub(crate) const COUNTED_EVERY: Duration = Duration::from_secs(60);
 
-/// More classes than this at a time are counted together: a handler may have put an id into its classes.
+/// More classes than this at a time are counted together: a handler may have put an id into its
+/// classes.
 const MAX_CLASSES: usize = 100;
 
 /// The class under which the others are counted: OpenTelemetry's word for the rest.
 const OTHER: &str = "_OTHER";
 
-/// The failures of one queue since their last lines, by class. An outage fails every attempt, and a line for each would bury the
-/// first, which says why.
+/// The failures of one queue since their last lines, by class. An outage fails every attempt, and a
+/// line for each would bury the first, which says why.
 #[derive(Debug, Default)]
 pub(crate) struct FailureCounts(BTreeMap<String, Window>);
 
@@ -33,7 +34,8 @@ pub(crate) struct Count {
 }
 
 impl FailureCounts {
-    /// Takes a failure. True if it is the first of its class for a while, and gets a line of its own.
+    /// Takes a failure. True if it is the first of its class for a while, and gets a line of its
+    /// own.
     pub(crate) fn is_first(&mut self, class: &str, now: Instant) -> bool {
         let is_full = self.0.len() >= MAX_CLASSES && !self.0.contains_key(class);
         let class = if is_full { OTHER } else { class };
@@ -45,8 +47,8 @@ impl FailureCounts {
         true
     }
 
-    /// Takes the counts of the classes whose last line has this age. A class that has not failed since is forgotten, so that its next failure is
-    /// a first one again.
+    /// Takes the counts of the classes whose last line has this age. A class that has not failed
+    /// since is forgotten, so that its next failure is a first one again.
     pub(crate) fn take(&mut self, now: Instant, age: Duration) -> Vec<Count> {
         let mut counts = Vec::new();
         self.0.retain(|class, window| {
@@ -97,7 +99,11 @@ mod tests {
     fn a_class_that_has_not_failed_for_a_minute_has_a_line_again_when_it_fails() {
         let (mut counts, at) = (FailureCounts::default(), clock());
         assert!(counts.is_first("timeout", at(0)));
-        assert_eq!(counts.take(at(60), COUNTED_EVERY), [], "there was one failure, and it had a line");
+        assert_eq!(
+            counts.take(at(60), COUNTED_EVERY),
+            [],
+            "there was one failure, and it had a line"
+        );
         assert!(counts.is_first("timeout", at(61)));
     }
 
@@ -120,6 +126,9 @@ mod tests {
         assert!(counts.is_first("id-x", at(1)));
         assert!(!counts.is_first("id-y", at(2)));
         assert!(!counts.is_first("id-7", at(2)), "a class that is known stays itself");
-        assert_eq!(counts.take(at(3), Duration::ZERO), [count("_OTHER", 1, 2), count("id-7", 1, 3)]);
+        assert_eq!(
+            counts.take(at(3), Duration::ZERO),
+            [count("_OTHER", 1, 2), count("id-7", 1, 3)]
+        );
     }
 }

@@ -32,7 +32,13 @@ impl FailureLog {
         let counts = lock(&self.counts).take(clock::now(), age);
         for Count { class, failures, within } in counts {
             let (queue, seconds) = (&self.queue, within.as_secs());
-            tracing::info!(queue, class, failures, seconds, "more attempts failed; they are retried");
+            tracing::info!(
+                queue,
+                class,
+                failures,
+                seconds,
+                "more attempts failed; they are retried"
+            );
         }
     }
 }

@@ -31,7 +31,9 @@ impl Fingerprint for Unacked {
     }
 
     fn has_waited_in_queue(&self) -> bool {
-        self.context.contract.counts_waits && self.delivery.redelivered && self.delivery.ledger.hop > 0
+        self.context.contract.counts_waits
+            && self.delivery.redelivered
+            && self.delivery.ledger.hop > 0
     }
 }
 
@@ -54,7 +56,8 @@ impl Fingerprint for Delivery {
             id.as_str().hash(&mut hasher);
         }
         properties.timestamp().hash(&mut hasher);
-        // As it is in the headers: the ledger also counts what the broker, or this process, has added since.
+        // As it is in the headers: the ledger also counts what the broker, or this process, has
+        // added since.
         if let Some(HeaderValue::Int(attempts)) = self.header(ATTEMPT).map(HeaderValue::of) {
             attempts.hash(&mut hasher);
         }

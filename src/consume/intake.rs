@@ -18,7 +18,8 @@ use crate::shutdown::Shutdown;
 
 /// Holds what all queues of this process have delivered, and runs the handlers.
 ///
-/// There is one for all queues, because a crash charges everything that the process holds, whichever queue it came from.
+/// There is one for all queues, because a crash charges everything that the process holds,
+/// whichever queue it came from.
 pub(crate) struct Intake {
     inbox: Mutex<Inbox<Unacked>>,
     windows: Vec<watch::Sender<u16>>,
@@ -38,14 +39,21 @@ pub(crate) struct Intake {
 
 impl Intake {
     /// An intake for these queues, and the index of each.
-    pub(crate) fn new(shutdown: Shutdown, rules: impl IntoIterator<Item = Rules>) -> (Arc<Self>, Vec<QueueIndex>) {
+    pub(crate) fn new(
+        shutdown: Shutdown,
+        rules: impl IntoIterator<Item = Rules>,
+    ) -> (Arc<Self>, Vec<QueueIndex>) {
         let mut inbox = Inbox::new(random());
         let queues: Vec<_> = rules.into_iter().map(|rules| inbox.add(rules)).collect();
         let now = clock::now();
-        // The first queue's turn begins here, so that it ends by itself even if that queue's consumer cannot start.
+        // The first queue's turn begins here, so that it ends by itself even if that queue's
+        // consumer cannot start.
         inbox.pass_time(now);
         let intake = Self {
-            windows: queues.iter().map(|queue| watch::Sender::new(inbox.window(*queue, now))).collect(),
+            windows: queues
+                .iter()
+                .map(|queue| watch::Sender::new(inbox.window(*queue, now)))
+                .collect(),
             settling_waits: queues.iter().map(|_| watch::Sender::new(false)).collect(),
             late: queues.iter().map(|_| watch::Sender::new(false)).collect(),
             running: queues.iter().map(|_| watch::Sender::new(0)).collect(),
@@ -73,8 +81,8 @@ impl Intake {
         self.late[queue.position()].subscribe()
     }
 
-    /// The queue's subscriptions are to end: when to ask again, or `None` if they may be cancelled now. Until their end is
-    /// [reported](Self::subscribed), nothing of the queue is settled.
+    /// The queue's subscriptions are to end: when to ask again, or `None` if they may be cancelled
+    /// now. Until their end is [reported](Self::subscribed), nothing of the queue is settled.
     pub(crate) fn ends_at(self: &Arc<Self>, queue: QueueIndex) -> Option<Instant> {
         self.change(|inbox, now| inbox.ends_at(queue, now))
     }
@@ -92,8 +100,9 @@ impl Intake {
         });
     }
 
-    /// The queue's channel is gone: what has not started is dropped, and what is running keeps its slot until its handler ends.
-    /// `is_by_delivery`: a delivery has ended the connection, and comes again.
+    /// The queue's channel is gone: what has not started is dropped, and what is running keeps its
+    /// slot until its handler ends. `is_by_delivery`: a delivery has ended the connection, and
+    /// comes again.
     pub(crate) fn lost(self: &Arc<Self>, queue: QueueIndex, is_by_delivery: bool) {
         self.change(|inbox, _| inbox.lost(queue, is_by_delivery));
     }
@@ -108,7 +117,8 @@ impl Intake {
         lock(&self.inbox).is_stuck(queue, clock::now())
     }
 
-    /// Applies what time alone changes: starts handlers, opens windows, and reports late deliveries. Never returns.
+    /// Applies what time alone changes: starts handlers, opens windows, and reports late
+    /// deliveries. Never returns.
     pub(crate) async fn keep_time(self: Arc<Self>) {
         let mut planned = self.next_look.subscribe();
         loop {
@@ -125,12 +135,14 @@ impl Intake {
         }
     }
 
-    /// Whether no further handler may start. This does not depend on the sessions: one that waits for the broker notices a shutdown late.
+    /// Whether no further handler may start. This does not depend on the sessions: one that waits
+    /// for the broker notices a shutdown late.
     fn is_stopping(&self) -> bool {
         self.shutdown.is_requested() || self.has_lost_runtime.load(Ordering::Relaxed)
     }
 
-    /// The deliveries that are not running: no handler has seen them, or they wait between two attempts.
+    /// The deliveries that are not running: no handler has seen them, or they wait between two
+    /// attempts.
     pub(crate) fn drain(self: &Arc<Self>, queue: QueueIndex) -> Vec<Unacked> {
         self.change(|inbox, _| inbox.drain(queue))
     }
@@ -145,7 +157,8 @@ impl Intake {
         self.running.iter().map(|running| *running.borrow()).sum()
     }
 
-    /// Waits until no slot of the queue is taken. A handler that was dropped ends at its next await.
+    /// Waits until no slot of the queue is taken. A handler that was dropped ends at its next
+    /// await.
     pub(crate) async fn idle(&self, queue: QueueIndex) {
         // An error would mean that the intake is gone.
         let _ = self.running[queue.position()].subscribe().wait_for(|running| *running == 0).await;
@@ -161,8 +174,9 @@ impl Intake {
         self.aborted.clone().drop_guard()
     }
 
-    /// Changes the inbox, then starts the handlers that may start, unless the service is stopping. Then publishes what sessions and settlements
-    /// need, and when to look next. Both depend only on the inbox and the time.
+    /// Changes the inbox, then starts the handlers that may start, unless the service is stopping.
+    /// Then publishes what sessions and settlements need, and when to look next. Both depend only
+    /// on the inbox and the time.
     fn change<R>(self: &Arc<Self>, change: impl FnOnce(&mut Inbox<Unacked>, Instant) -> R) -> R {
         let now = clock::now();
         let mut inbox = lock(&self.inbox);
@@ -170,7 +184,8 @@ impl Intake {
         let mut started = Vec::new();
         if !self.is_stopping() {
             while let Some((ticket, mut unacked)) = inbox.start(now) {
-                // Not after a wait in this process: the returns before its first attempt were told then.
+                // Not after a wait in this process: the returns before its first attempt were told
+                // then.
                 if unacked.chain.is_none() {
                     unacked.unanswered = inbox.unanswered(&ticket);
                 }
@@ -195,10 +210,11 @@ impl Intake {
         });
         drop(inbox);
         for (ticket, unacked) in started {
-            // A handler of an ordered queue ends with its channel: the message may already be with another process, and so may those
-            // behind it.
+            // A handler of an ordered queue ends with its channel: the message may already be with
+            // another process, and so may those behind it.
             let is_ordered = unacked.context.config.order.is_kept();
-            let aborted = if is_ordered { &unacked.settler.session_ended } else { &self.aborted }.clone();
+            let aborted =
+                if is_ordered { &unacked.settler.session_ended } else { &self.aborted }.clone();
             let slot = TakenSlot { intake: self.clone(), ticket: Some(ticket), has_run: false };
             tokio::spawn(run(unacked, slot, aborted));
         }
@@ -253,13 +269,17 @@ impl Slot for TakenSlot {
 }
 
 impl TakenSlot {
-    /// The delivery is held until its next attempt. A stopping service makes no further attempts: [`Intake::drain`] takes out what is held
-    /// by then, and a delivery whose handler ends later is handed back here.
+    /// The delivery is held until its next attempt. A stopping service makes no further attempts:
+    /// [`Intake::drain`] takes out what is held by then, and a delivery whose handler ends later is
+    /// handed back here.
     fn hold(mut self, unacked: Unacked, due: Instant) {
         let Some(ticket) = self.ticket.take() else { return };
-        if let Some((ticket, unacked)) = self.intake.change(|inbox, now| inbox.hold(ticket, unacked, due, now)) {
+        if let Some((ticket, unacked)) =
+            self.intake.change(|inbox, now| inbox.hold(ticket, unacked, due, now))
+        {
             hand_back_last(&unacked);
-            // Frees the slot, and not earlier: the end of the session waits for free slots, and the delivery has to be handed back by then.
+            // Frees the slot, and not earlier: the end of the session waits for free slots, and the
+            // delivery has to be handed back by then.
             self.ticket = Some(ticket);
         }
     }
@@ -281,10 +301,13 @@ fn hand_back_last(unacked: &Unacked) {
 impl Drop for TakenSlot {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            tracing::error!("rehop itself panicked while handling a message, which stays unacked; please report this");
+            tracing::error!(
+                "rehop itself panicked while handling a message, which stays unacked; please report this"
+            );
         }
         if !self.has_run {
-            // The runtime has ended. It would drop the next handler at once, too, which would start the one after that, and so on.
+            // The runtime has ended. It would drop the next handler at once, too, which would start
+            // the one after that, and so on.
             self.intake.has_lost_runtime.store(true, Ordering::Relaxed);
         }
         if let Some(ticket) = self.ticket.take() {
@@ -301,7 +324,8 @@ mod tests {
         size_of::<F>()
     }
 
-    /// The runtime moves a task's future several times before it runs, and large allocations are slow ones.
+    /// The runtime moves a task's future several times before it runs, and large allocations are
+    /// slow ones.
     #[test]
     fn the_task_of_a_delivery_stays_small() {
         let size = size_of_future(run);

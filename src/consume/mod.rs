@@ -1,5 +1,6 @@
-//! From a delivery to its settlement. Four files tell it, in this order: [`session`] takes deliveries, [`intake`] starts their handlers,
-//! [`attempt`] runs one and decides, and [`settle`] publishes the copy, if [`copy`] had to write one, and settles the original; if the copy was
+//! From a delivery to its settlement. Four files tell it, in this order: [`session`] takes
+//! deliveries, [`intake`] starts their handlers, [`attempt`] runs one and decides, and [`settle`]
+//! publishes the copy, if [`copy`] had to write one, and settles the original; if the copy was
 //! given up, [`uncopied`] says how.
 
 mod account;

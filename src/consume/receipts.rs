@@ -1,7 +1,8 @@
 //! Receipts: tells the operator who replayed a message what became of it.
 //!
-//! A receipt is worth less than the message, so it holds nothing up: it is sent after the message is settled, without a confirm, on
-//! a channel of its own, and is dropped where it cannot be sent. Whoever misses a receipt counts the message as unknown.
+//! A receipt is worth less than the message, so it holds nothing up: it is sent after the message
+//! is settled, without a confirm, on a channel of its own, and is dropped where it cannot be sent.
+//! Whoever misses a receipt counts the message as unknown.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +23,8 @@ use crate::wire::receipt::{Fate, Parking, Receipt};
 
 /// How many receipts may wait to be sent. Further ones are dropped.
 const CAPACITY: usize = 1_000;
-/// How long no receipt is tried after one has failed: the exchange may be missing, or the user may not publish to it.
+/// How long no receipt is tried after one has failed: the exchange may be missing, or the user may
+/// not publish to it.
 const PAUSE: Duration = Duration::from_secs(30);
 
 /// A handle to the task that sends receipts. The task ends when the last handle is dropped.
@@ -37,12 +39,21 @@ impl Receipts {
     /// When the exchange's name is too long.
     pub(crate) fn start(link: Arc<Link>, exchange: &str) -> Result<Self, Error> {
         let (sender, receiver) = mpsc::channel(CAPACITY);
-        tokio::spawn(Task { link, exchange: short(exchange)?, channel: None, silent_until: None }.run(receiver));
+        tokio::spawn(
+            Task { link, exchange: short(exchange)?, channel: None, silent_until: None }
+                .run(receiver),
+        );
         Ok(Self(sender))
     }
 
-    /// Reports how an attempt at a replayed message ended, if that tells its operator anything. `parking` says why it is parked.
-    pub(crate) fn send(&self, replay: &Replay, outcome: Outcome, parking: impl FnOnce(Reason) -> Parking) {
+    /// Reports how an attempt at a replayed message ended, if that tells its operator anything.
+    /// `parking` says why it is parked.
+    pub(crate) fn send(
+        &self,
+        replay: &Replay,
+        outcome: Outcome,
+        parking: impl FnOnce(Reason) -> Parking,
+    ) {
         let fate = match outcome {
             Outcome::Ack => Fate::Handled,
             Outcome::Wait(_) | Outcome::Defer(_) => Fate::Waiting,
@@ -77,8 +88,9 @@ impl Task {
                     self.channel = None;
                     problem
                 }
-                // The channel is kept, because dropping it closes it: lapin would send the close before the receipt, which may still wait
-                // for the end of an alarm, and the broker would then close the whole connection.
+                // The channel is kept, because dropping it closes it: lapin would send the close
+                // before the receipt, which may still wait for the end of an alarm, and the broker
+                // would then close the whole connection.
                 Err(_) => "the broker does not answer".to_owned(),
             };
             tracing::debug!(exchange = %self.exchange, problem, "a receipt could not be sent; pausing receipts");

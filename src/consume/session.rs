@@ -1,5 +1,5 @@
-//! One channel's life: subscribes with the prefetch that the inbox asks for, takes deliveries, and hands back those that find no free
-//! handler in time.
+//! One channel's life: subscribes with the prefetch that the inbox asks for, takes deliveries, and
+//! hands back those that find no free handler in time.
 
 mod leader;
 mod lost;
@@ -48,8 +48,9 @@ pub(crate) struct WorkQueue {
 }
 
 impl WorkQueue {
-    /// After the broker has taken messages back, waits until it accepts copies again. During an alarm nothing can be copied, so new deliveries would
-    /// only be taken back, too. Waits no longer than the ack timeout, because the messages of this queue may have caused the alarm.
+    /// After the broker has taken messages back, waits until it accepts copies again. During an
+    /// alarm nothing can be copied, so new deliveries would only be taken back, too. Waits no
+    /// longer than the ack timeout, because the messages of this queue may have caused the alarm.
     pub(crate) async fn wait_out_alarm(&self) {
         let limit = self.ack_timeout.settle_limit();
         let publishing = &self.context.publishing;
@@ -72,7 +73,8 @@ pub(crate) struct Session<'a> {
     settling_channel: Arc<SettlingChannel>,
     subscriptions: Subscriptions,
     window: watch::Receiver<u16>,
-    /// Empty between calls of [`receive`](Self::receive). Kept, because a new vector would move lapin's large deliveries as it grows.
+    /// Empty between calls of [`receive`](Self::receive). Kept, because a new vector would move
+    /// lapin's large deliveries as it grows.
     arrived: Vec<Incoming>,
     /// Whether anything was delivered.
     pub(crate) has_taken: bool,
@@ -96,11 +98,17 @@ const ARRIVED_KEPT: usize = 1_000;
 
 impl<'a> Session<'a> {
     /// Declares what the queue needs, checks that its leader answers, and opens a channel.
-    pub(crate) async fn open(queue: &'a WorkQueue, connection: Arc<dyn Connection>) -> Result<Self, Error> {
+    pub(crate) async fn open(
+        queue: &'a WorkQueue,
+        connection: Arc<dyn Connection>,
+    ) -> Result<Self, Error> {
         queue.keeper.declare(&connection, queue.index.position()).await?;
         check_leader(queue, &*connection).await?;
         let opening = connection.open_channel();
-        let channel = queue.shutdown.answer("opening a channel to consume", queue.answer_timeout, opening).await?;
+        let channel = queue
+            .shutdown
+            .answer("opening a channel to consume", queue.answer_timeout, opening)
+            .await?;
         Ok(Self {
             queue,
             connection,
@@ -118,7 +126,8 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Consumes until the shutdown is requested. Then nothing is taken any more, and what no handler has seen is handed back.
+    /// Consumes until the shutdown is requested. Then nothing is taken any more, and what no
+    /// handler has seen is handed back.
     ///
     /// # Errors
     ///
@@ -127,11 +136,13 @@ impl<'a> Session<'a> {
         while !self.queue.shutdown.is_requested() {
             let error = match self.step().await {
                 Ok(()) => continue,
-                // The shutdown has shortened the time limit, so this says nothing about the channel.
+                // The shutdown has shortened the time limit, so this says nothing about the
+                // channel.
                 Err(Error::Timeout { .. }) if self.queue.shutdown.is_requested() => break,
                 Err(error) => self.reason_for(error),
             };
-            // Before its handlers are dropped: the slot of a dropped one would be given to the next message.
+            // Before its handlers are dropped: the slot of a dropped one would be given to the next
+            // message.
             self.queue.intake.lost(self.queue.index, error.is_by_delivery());
             self.ended.cancel();
             if self.is_ordered() {
@@ -150,9 +161,11 @@ impl<'a> Session<'a> {
     /// Gives the subscription the prefetch that the inbox asks for, then handles the next event.
     async fn step(&mut self) -> Result<(), Error> {
         self.resize().await?;
-        let has_what_it_wants = !self.subscriptions.streams.is_empty() || *self.window.borrow() == 0;
+        let has_what_it_wants =
+            !self.subscriptions.streams.is_empty() || *self.window.borrow() == 0;
         if !self.is_consuming && has_what_it_wants && !self.queue.shutdown.is_requested() {
-            // Not before the subscription, which the broker may refuse. Without one, the inbox wants nothing delivered now.
+            // Not before the subscription, which the broker may refuse. Without one, the inbox
+            // wants nothing delivered now.
             (self.is_consuming, self.has_consumed) = (true, true);
             self.queue.context.consuming();
         }
@@ -173,7 +186,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Takes a delivery, and all others that have arrived by now. Returns whether the broker has ended a subscription.
+    /// Takes a delivery, and all others that have arrived by now. Returns whether the broker has
+    /// ended a subscription.
     fn receive(&mut self, first: Option<lapin::Result<Incoming>>) -> Result<bool, Error> {
         let mut item = Some(first);
         let ended = loop {
@@ -197,22 +211,40 @@ impl<'a> Session<'a> {
 
     fn read(&self, incoming: Incoming) -> Unacked {
         let received = Timestamp::now();
-        let Incoming { delivery_tag, exchange, routing_key, redelivered, mut properties, mut data, .. } = incoming;
+        let Incoming {
+            delivery_tag,
+            exchange,
+            routing_key,
+            redelivered,
+            mut properties,
+            mut data,
+            ..
+        } = incoming;
         // A parked message may have come back by another way than a replay.
         reunite(&mut properties, &mut data);
         let (context, address) = (self.queue.context.clone(), Address { exchange, routing_key });
-        let (ledger, origin, ignored) = context.contract.read(&address, redelivered, &properties, received);
+        let (ledger, origin, ignored) =
+            context.contract.read(&address, redelivered, &properties, received);
         context.warned.about(&context.config.queue, ignored);
         let body = Bytes::from(data);
-        let delivery = Delivery { address, origin, redelivered, delivery_tag, properties, body, ledger };
+        let delivery =
+            Delivery { address, origin, redelivered, delivery_tag, properties, body, ledger };
         let (arrived, settle_limit) = (Instant::now(), self.queue.ack_timeout.settle_limit());
         let limit = context.config.policy.delivery_limit;
-        let is_urgent = delivery.ledger.redeliveries.is_some_and(|count| is_near_limit(count, limit));
+        let is_urgent =
+            delivery.ledger.redeliveries.is_some_and(|count| is_near_limit(count, limit));
         let (channel, session_ended) = (Arc::downgrade(&self.settling_channel), self.ended.clone());
         Unacked {
             delivery: Arc::new(delivery),
             received,
-            settler: Settler { channel, tag: delivery_tag, session_ended, arrived, settle_limit, is_urgent },
+            settler: Settler {
+                channel,
+                tag: delivery_tag,
+                session_ended,
+                arrived,
+                settle_limit,
+                is_urgent,
+            },
             in_flight: InFlight::new(context.clone()),
             context,
             chain: None,
@@ -237,7 +269,10 @@ impl<'a> Session<'a> {
     }
 
     fn hand_back_unstarted(&self) {
-        self.hand_back(&self.queue.intake.take_late(self.queue.index), "they waited too long for a free handler");
+        self.hand_back(
+            &self.queue.intake.take_late(self.queue.index),
+            "they waited too long for a free handler",
+        );
     }
 
     fn hand_back(&self, unseen: &[Unacked], why: &str) {
@@ -249,7 +284,11 @@ impl<'a> Session<'a> {
         self.queue.context.summary.update(|summary| summary.handed_back += handed_back as u64);
     }
 
-    async fn answer<T>(&self, what: &str, operation: impl Future<Output = lapin::Result<T>>) -> Result<T, Error> {
+    async fn answer<T>(
+        &self,
+        what: &str,
+        operation: impl Future<Output = lapin::Result<T>>,
+    ) -> Result<T, Error> {
         self.queue.shutdown.answer(what, self.queue.answer_timeout, operation).await
     }
 

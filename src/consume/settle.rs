@@ -16,16 +16,18 @@ use crate::consume::uncopied::{GivenUp, Uncopied, without_copy};
 use crate::retry::decision::Reason;
 use crate::retry::outcome::Outcome;
 
-/// How long to pause before requeueing a message that can be neither copied nor safely dead-lettered.
+/// How long to pause before requeueing a message that can be neither copied nor safely
+/// dead-lettered.
 const UNPUBLISHABLE_PAUSE: Duration = Duration::from_secs(5);
 
 impl Attempt {
-    /// Settles the delivery, and returns the outcome. The copy is confirmed before the original is acked, so a crash between the two makes a
-    /// duplicate, not a loss.
+    /// Settles the delivery, and returns the outcome. The copy is confirmed before the original is
+    /// acked, so a crash between the two makes a duplicate, not a loss.
     ///
     /// # Errors
     ///
-    /// Why the delivery was not settled with its outcome. Then it has gone back to its queue, unless the broker has it again anyway.
+    /// Why the delivery was not settled with its outcome. Then it has gone back to its queue,
+    /// unless the broker has it again anyway.
     pub(crate) async fn settle(
         &self,
         outcome: Outcome,
@@ -33,8 +35,9 @@ impl Attempt {
         slot: &(impl Slot + Sync),
     ) -> Result<Outcome, GivenUp> {
         let has_copy = copy.is_some();
-        // While a subscription is ending, a settlement would make room for more deliveries. Waits before the copy as well: the longer the
-        // ack comes after the copy, the likelier a crash leaves a duplicate.
+        // While a subscription is ending, a settlement would make room for more deliveries. Waits
+        // before the copy as well: the longer the ack comes after the copy, the likelier a crash
+        // leaves a duplicate.
         self.context.settleable().await;
         if let Some(copy) = copy {
             // Most deliveries are settled without a copy, and their tasks should stay small.
@@ -47,9 +50,11 @@ impl Attempt {
             Outcome::Requeue => Settlement::Requeue,
             // Without a copy, the broker keeps the message until the wait is over.
             Outcome::Wait(_) | Outcome::Defer(_) if !has_copy => Settlement::Nack,
-            Outcome::Ack | Outcome::Wait(_) | Outcome::Defer(_) | Outcome::Park(_) | Outcome::Discard(_) => {
-                Settlement::Ack
-            }
+            Outcome::Ack
+            | Outcome::Wait(_)
+            | Outcome::Defer(_)
+            | Outcome::Park(_)
+            | Outcome::Discard(_) => Settlement::Ack,
         };
         self.recorded(how, outcome)
     }
@@ -69,23 +74,32 @@ impl Attempt {
         Ok(outcome)
     }
 
-    /// Publishes the copy and returns when the broker has confirmed it. A copy that is given up may exist.
+    /// Publishes the copy and returns when the broker has confirmed it. A copy that is given up may
+    /// exist.
     async fn publish(&self, copy: PreparedCopy, outcome: Outcome) -> Result<(), GivenUp> {
         let PreparedCopy { outgoing, bare, destination } = copy;
         match (self.publish_one(outgoing, &destination, outcome).await, bare) {
-            (Err(GivenUp::Unpublishable), Some(bare)) => self.publish_one(bare, &destination, outcome).await,
+            (Err(GivenUp::Unpublishable), Some(bare)) => {
+                self.publish_one(bare, &destination, outcome).await
+            }
             (result, _) => result,
         }
     }
 
-    async fn publish_one(&self, copy: Arc<Outgoing>, destination: &str, outcome: Outcome) -> Result<(), GivenUp> {
+    async fn publish_one(
+        &self,
+        copy: Arc<Outgoing>,
+        destination: &str,
+        outcome: Outcome,
+    ) -> Result<(), GivenUp> {
         if self.settler.is_lost() {
             return Err(GivenUp::Lost);
         }
         let context = &self.context;
         let span = context.tracer.client(&self.chain, &self.span, "send", destination);
         let started = clock::now();
-        // Once the broker has the original again, a copy would be a second message, so this is checked first.
+        // Once the broker has the original again, a copy would be a second message, so this is
+        // checked first.
         let published = tokio::select! {
             biased;
             () = self.settler.session_ended.cancelled() => Err(GivenUp::Lost),
@@ -96,14 +110,19 @@ impl Attempt {
                 GivenUp::Unpublishable
             }),
         };
-        context.metrics.sent(destination, clock::elapsed(started), published.err().map(GivenUp::error_type));
+        context.metrics.sent(
+            destination,
+            clock::elapsed(started),
+            published.err().map(GivenUp::error_type),
+        );
         if let Err(why @ (GivenUp::Late | GivenUp::Lost)) = published {
             span.failed(why.error_type(), why.text().to_owned());
         }
         published
     }
 
-    /// Returns when it is time to give the copy up: never, if the delivery would then stay unsettled.
+    /// Returns when it is time to give the copy up: never, if the delivery would then stay
+    /// unsettled.
     async fn until_copy_deadline(&self, outcome: Outcome) {
         if self.without_copy(GivenUp::Late, outcome) == Uncopied::Stay {
             return std::future::pending().await;
@@ -111,8 +130,13 @@ impl Attempt {
         let publishing = &self.context.publishing;
         let Settler { arrived, settle_limit, .. } = self.settler;
         let (is_ordered, now) = (self.context.config.order.is_kept(), clock::now());
-        let mut deadline =
-            CopyDeadline::new(is_ordered, arrived.into_std(), settle_limit, now, publishing.answer_timeout());
+        let mut deadline = CopyDeadline::new(
+            is_ordered,
+            arrived.into_std(),
+            settle_limit,
+            now,
+            publishing.answer_timeout(),
+        );
         while let Some(at) = deadline.ask_again_at(clock::now(), publishing.state().is_blocked) {
             tokio::time::sleep_until(at.into()).await;
         }
@@ -121,7 +145,14 @@ impl Attempt {
     fn without_copy(&self, why: GivenUp, outcome: Outcome) -> Uncopied {
         let config = &self.context.config;
         let redeliveries = self.context.contract.redeliveries_of(&self.delivery);
-        without_copy(why, outcome, config.declare, config.order.is_kept(), redeliveries, config.policy.delivery_limit)
+        without_copy(
+            why,
+            outcome,
+            config.declare,
+            config.order.is_kept(),
+            redeliveries,
+            config.policy.delivery_limit,
+        )
     }
 
     /// Settles a delivery whose copy was given up.
@@ -145,7 +176,10 @@ impl Attempt {
             tokio::time::sleep(UNPUBLISHABLE_PAUSE).await;
         }
         self.context.settleable().await;
-        slot.handler_ended(Some(ComesAgain { fingerprint: self.delivery.fingerprint(), is_counted }));
+        slot.handler_ended(Some(ComesAgain {
+            fingerprint: self.delivery.fingerprint(),
+            is_counted,
+        }));
         match is_counted {
             true => self.settler.settle(Settlement::Requeue),
             false => hand_back(&self.context, &self.delivery, &self.settler),
@@ -153,8 +187,8 @@ impl Attempt {
         Err(why)
     }
 
-    /// Leaves the delivery to the end of its session. Its slot stays taken until then; otherwise the next message of an ordered queue would
-    /// start.
+    /// Leaves the delivery to the end of its session. Its slot stays taken until then; otherwise
+    /// the next message of an ordered queue would start.
     async fn leave(&self) -> Result<Outcome, GivenUp> {
         self.settler.session_ended.cancelled().await;
         Err(GivenUp::Lost)
@@ -163,7 +197,8 @@ impl Attempt {
     async fn dead_letter(&self, outcome: Outcome) -> Result<Outcome, GivenUp> {
         self.context.settleable().await;
         let settled = self.recorded(Settlement::DeadLetter, outcome);
-        // The next message of its line must not start while the broker may still bring this one back.
+        // The next message of its line must not start while the broker may still bring this one
+        // back.
         if self.context.config.order.is_kept() && !self.settler.is_carried_out().await {
             return self.leave().await;
         }

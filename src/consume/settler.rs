@@ -13,27 +13,30 @@ use crate::lock::lock;
 
 /// Settles one delivery, on the channel that brought it.
 pub(crate) struct Settler {
-    /// Weak, because lapin closes a channel when its last handle is dropped, and a handler that outlives its session must not keep it
-    /// open.
+    /// Weak, because lapin closes a channel when its last handle is dropped, and a handler that
+    /// outlives its session must not keep it open.
     pub(crate) channel: Weak<SettlingChannel>,
     pub(crate) tag: u64,
-    /// Cancelled when the session ends, or its channel is gone. No copy may be sent any more. What was settled before may still be written.
+    /// Cancelled when the session ends, or its channel is gone. No copy may be sent any more. What
+    /// was settled before may still be written.
     pub(crate) session_ended: CancellationToken,
     pub(crate) arrived: Instant,
-    /// It must be settled within this time of its arrival. Soon after, the broker takes it back, if the ack timeout is what was known on arrival.
+    /// It must be settled within this time of its arrival. Soon after, the broker takes it back, if
+    /// the ack timeout is what was known on arrival.
     pub(crate) settle_limit: Duration,
     /// Sent at once instead of being collected: the next crash may park the message.
     pub(crate) is_urgent: bool,
 }
 
 impl Settler {
-    /// True means that the settlement was collected; the broker may never read it. False: the channel is gone.
+    /// True means that the settlement was collected; the broker may never read it. False: the
+    /// channel is gone.
     pub(crate) fn settle(&self, how: Settlement) -> bool {
         self.channel.upgrade().is_some_and(|channel| channel.collect(self.tag, how, self.is_urgent))
     }
 
-    /// Waits until the settlement is final: nothing that closes the channel brings the message back any more. False if the channel was closed
-    /// before.
+    /// Waits until the settlement is final: nothing that closes the channel brings the message back
+    /// any more. False if the channel was closed before.
     pub(crate) async fn is_carried_out(&self) -> bool {
         let Some(channel) = self.channel.upgrade() else { return false };
         let answered = channel.round_trip();
@@ -45,22 +48,24 @@ impl Settler {
 
     /// Whether the channel is gone, so that the broker has the message again, or will have it soon.
     pub(crate) fn is_lost(&self) -> bool {
-        self.session_ended.is_cancelled() || self.channel.upgrade().is_none_or(|channel| !channel.channel.is_open())
+        self.session_ended.is_cancelled()
+            || self.channel.upgrade().is_none_or(|channel| !channel.channel.is_open())
     }
 }
 
-/// How long a channel stays open after the last ack: quorum queues lose the acks of a channel, or of a connection, that closes
-/// right after them (4.3; 50 ms were enough).
+/// How long a channel stays open after the last ack: quorum queues lose the acks of a channel, or
+/// of a connection, that closes right after them (4.3; 50 ms were enough).
 pub(crate) const CLOSE_DELAY: Duration = Duration::from_millis(200);
 
 /// As soon as so many settlements are collected, they are sent.
 const MOST_COLLECTED: usize = 64;
 
-/// A channel, and which of its deliveries are settled. Settlements are collected briefly, so that one ack can stand for several, and
-/// lapin writes all of them at once.
+/// A channel, and which of its deliveries are settled. Settlements are collected briefly, so that
+/// one ack can stand for several, and lapin writes all of them at once.
 ///
-/// Frames are sent on the channel itself, which keeps their order: lapin runs each call of its `Acker` in a task of its own (4.12). An
-/// ack for several deliveries that overtook the reject of one of them would lose that message.
+/// Frames are sent on the channel itself, which keeps their order: lapin runs each call of its
+/// `Acker` in a task of its own (4.12). An ack for several deliveries that overtook the reject of
+/// one of them would lose that message.
 pub(crate) struct SettlingChannel {
     channel: Arc<dyn Channel>,
     state: Mutex<State>,
@@ -107,7 +112,8 @@ impl SettlingChannel {
         self.channel.flush()
     }
 
-    /// Sends what was collected. A session that closes calls this, because the task that would do it may not have run.
+    /// Sends what was collected. A session that closes calls this, because the task that would do
+    /// it may not have run.
     ///
     /// Under the lock, so that no ack for several deliveries overtakes a reject.
     pub(crate) fn send(&self) {
@@ -124,8 +130,8 @@ impl Drop for SettlingChannel {
     }
 }
 
-/// Lets the tasks run that are ready now. Unlike after tokio's `yield_now`, another thread can go on with this task: a handler may
-/// block the thread.
+/// Lets the tasks run that are ready now. Unlike after tokio's `yield_now`, another thread can go
+/// on with this task: a handler may block the thread.
 async fn after_ready_tasks() {
     std::future::poll_fn(|context| {
         context.waker().wake_by_ref();

@@ -20,21 +20,25 @@ pub struct Summary {
     pub waited: u64,
     /// Those of `waited` that a handler deferred.
     pub deferred: u64,
-    /// Messages parked, by reason. Those that the broker parks at the delivery limit are not counted here.
+    /// Messages parked, by reason. Those that the broker parks at the delivery limit are not
+    /// counted here.
     pub parked: BTreeMap<Reason, u64>,
     /// Messages discarded, by reason.
     pub discarded: BTreeMap<Reason, u64>,
-    /// Deliveries handed back when the run ended, before a handler had seen them or while they waited in the process; and those that
-    /// had waited too long for a handler.
+    /// Deliveries handed back when the run ended, before a handler had seen them or while they
+    /// waited in the process; and those that had waited too long for a handler.
     pub handed_back: u64,
-    /// Deliveries that could not be settled as their outcome asks: their channel was gone, their copy was not confirmed in time, or the
-    /// broker accepts no copy of them. They come again, as duplicates if they were handled or their copy was kept.
+    /// Deliveries that could not be settled as their outcome asks: their channel was gone, their
+    /// copy was not confirmed in time, or the broker accepts no copy of them. They come again, as
+    /// duplicates if they were handled or their copy was kept.
     pub unsettled: u64,
-    /// How often the broker closed a channel because a message was not settled within the broker's ack timeout. 3.10 and 4.0 always do; 4.3
-    /// does if the subscription that brought the message has ended, and otherwise cancels the subscription, which is not counted.
+    /// How often the broker closed a channel because a message was not settled within the broker's
+    /// ack timeout. 3.10 and 4.0 always do; 4.3 does if the subscription that brought the message
+    /// has ended, and otherwise cancels the subscription, which is not counted.
     pub taken_back: u64,
-    /// Deliveries whose handler was still running, or whose copy was not confirmed, at the end of the grace time. The broker delivers them
-    /// again. Those whose copy was given up then are also among `unsettled`.
+    /// Deliveries whose handler was still running, or whose copy was not confirmed, at the end of
+    /// the grace time. The broker delivers them again. Those whose copy was given up then are also
+    /// among `unsettled`.
     pub unfinished: u64,
     /// Why the run ended.
     pub stopped: Stopped,
@@ -55,7 +59,8 @@ pub enum Stopped {
     /// The caller requested it, and every running handler finished.
     #[default]
     Shutdown,
-    /// The caller requested it, and at the end of the grace time some deliveries were not settled, or the broker had not answered.
+    /// The caller requested it, and at the end of the grace time some deliveries were not settled,
+    /// or the broker had not answered.
     GraceOver,
 }
 
@@ -71,7 +76,11 @@ impl fmt::Display for Summary {
                 Stopped::GraceOver => "when the grace time was over",
             }
         )?;
-        write!(f, "handled {}, requeued {}, waited {}, ", self.handled, self.requeued, self.waited)?;
+        write!(
+            f,
+            "handled {}, requeued {}, waited {}, ",
+            self.handled, self.requeued, self.waited
+        )?;
         write!(
             f,
             "parked {}, discarded {}, handed back {}",

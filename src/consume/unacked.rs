@@ -1,4 +1,5 @@
-//! A delivery that this process has not settled, and how it is handed back: without a count, where the broker and the strategy allow that.
+//! A delivery that this process has not settled, and how it is handed back: without a count, where
+//! the broker and the strategy allow that.
 
 use std::sync::Arc;
 
@@ -23,8 +24,9 @@ pub(crate) struct Unacked {
     pub(crate) unanswered: Option<u32>,
 }
 
-/// With delayed retries a nack makes the message wait, and spends one of its waits. So it is rejected, and comes again at once, unless
-/// that would exceed the delivery limit and park a message that nobody has tried to handle.
+/// With delayed retries a nack makes the message wait, and spends one of its waits. So it is
+/// rejected, and comes again at once, unless that would exceed the delivery limit and park a
+/// message that nobody has tried to handle.
 fn manner(strategy: WaitStrategy, redeliveries: Option<u32>, delivery_limit: u32) -> Settlement {
     match strategy {
         WaitStrategy::Native if redeliveries.unwrap_or(0) < delivery_limit => Settlement::Requeue,
@@ -39,7 +41,11 @@ fn manner(strategy: WaitStrategy, redeliveries: Option<u32>, delivery_limit: u32
 /// Hands a delivery back. False if its channel is gone, and the broker has it again anyway.
 pub(crate) fn hand_back(context: &QueueContext, delivery: &Delivery, settler: &Settler) -> bool {
     let policy = &context.config.policy;
-    settler.settle(manner(policy.strategy.kind(), delivery.ledger.redeliveries, policy.delivery_limit))
+    settler.settle(manner(
+        policy.strategy.kind(),
+        delivery.ledger.redeliveries,
+        policy.delivery_limit,
+    ))
 }
 
 impl Unacked {

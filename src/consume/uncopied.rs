@@ -10,7 +10,8 @@ pub(crate) enum GivenUp {
     Late,
     /// The broker accepts no copy of the message.
     Unpublishable,
-    /// The channel was gone, or the session had to end. The broker has the message again, or soon will.
+    /// The channel was gone, or the session had to end. The broker has the message again, or soon
+    /// will.
     Lost,
 }
 
@@ -56,21 +57,24 @@ impl GivenUp {
 /// How the delivery is settled, or that it is not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Uncopied {
-    /// The broker moves it to the parked queue as it is, without its last failure. Only for queues that rehop declares: where any other
-    /// queue dead-letters to is unknown.
+    /// The broker moves it to the parked queue as it is, without its last failure. Only for queues
+    /// that rehop declares: where any other queue dead-letters to is unknown.
     DeadLetter,
-    /// It is rejected with requeue. A queue that counts deliveries counts this one, so the message ends at the delivery limit.
+    /// It is rejected with requeue. A queue that counts deliveries counts this one, so the message
+    /// ends at the delivery limit.
     Requeue,
     /// It is handed back as if no handler had seen it, which 4.3 does not count.
     HandBack,
-    /// It stays unsettled and keeps its place in the prefetch. An ordered queue's session gives back all that it holds in the end, in its
-    /// order.
+    /// It stays unsettled and keeps its place in the prefetch. An ordered queue's session gives
+    /// back all that it holds in the end, in its order.
     Stay,
 }
 
-/// How a delivery is settled whose copy was given up for this reason. `redeliveries` is the broker's count, if it counts.
+/// How a delivery is settled whose copy was given up for this reason. `redeliveries` is the
+/// broker's count, if it counts.
 ///
-/// What was to be parked is left to the broker, if that parks it: no handler runs again, and nothing behind it has to wait.
+/// What was to be parked is left to the broker, if that parks it: no handler runs again, and
+/// nothing behind it has to wait.
 pub(crate) fn without_copy(
     why: GivenUp,
     outcome: Outcome,
@@ -83,13 +87,12 @@ pub(crate) fn without_copy(
     match (why, outcome, declare) {
         // The broker has it again, or soon will.
         (GivenUp::Lost, ..) => Uncopied::Stay,
-        (GivenUp::Unpublishable, _, Declare::Own) | (GivenUp::Late, Outcome::Park(_), Declare::Own) => {
-            Uncopied::DeadLetter
-        }
+        (GivenUp::Unpublishable, _, Declare::Own)
+        | (GivenUp::Late, Outcome::Park(_), Declare::Own) => Uncopied::DeadLetter,
         // Requeued by itself, it would be overtaken.
         _ if is_ordered => Uncopied::Stay,
-        // The queue may have no dead-letter exchange: past the limit the broker would delete the message. 3.10 and 4.0 count every return, so
-        // there nothing could prevent it.
+        // The queue may have no dead-letter exchange: past the limit the broker would delete the
+        // message. 3.10 and 4.0 count every return, so there nothing could prevent it.
         (GivenUp::Late, _, Declare::Existing) if is_at_limit() => Uncopied::HandBack,
         (GivenUp::Late | GivenUp::Unpublishable, ..) => Uncopied::Requeue,
     }
@@ -106,16 +109,25 @@ mod tests {
     const WAIT: Outcome = Outcome::Wait(Duration::from_secs(1));
     const LIMIT: u32 = 10;
 
-    fn late(outcome: Outcome, declare: Declare, is_ordered: bool, redeliveries: Option<u32>) -> Uncopied {
+    fn late(
+        outcome: Outcome,
+        declare: Declare,
+        is_ordered: bool,
+        redeliveries: Option<u32>,
+    ) -> Uncopied {
         without_copy(GivenUp::Late, outcome, declare, is_ordered, redeliveries, LIMIT)
     }
 
     #[test]
-    fn what_cannot_be_copied_is_dead_lettered_only_where_it_is_known_to_be_parked_and_is_not_overtaken() {
-        for (outcome, count) in [(PARK, Some(0)), (WAIT, Some(0)), (WAIT, Some(LIMIT)), (WAIT, None)] {
+    fn what_cannot_be_copied_is_dead_lettered_only_where_it_is_known_to_be_parked_and_is_not_overtaken()
+     {
+        for (outcome, count) in
+            [(PARK, Some(0)), (WAIT, Some(0)), (WAIT, Some(LIMIT)), (WAIT, None)]
+        {
             let impossible = |declare| {
-                [false, true]
-                    .map(|is_ordered| without_copy(GivenUp::Unpublishable, outcome, declare, is_ordered, count, LIMIT))
+                [false, true].map(|is_ordered| {
+                    without_copy(GivenUp::Unpublishable, outcome, declare, is_ordered, count, LIMIT)
+                })
             };
             assert_eq!(impossible(Declare::Own), [Uncopied::DeadLetter; 2]);
             assert_eq!(impossible(Declare::Existing), [Uncopied::Requeue, Uncopied::Stay]);
@@ -123,7 +135,8 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_parked_in_time_is_parked_by_the_broker_and_what_could_not_wait_comes_again() {
+    fn what_could_not_be_parked_in_time_is_parked_by_the_broker_and_what_could_not_wait_comes_again()
+     {
         for count in [0, LIMIT] {
             let late = |outcome| late(outcome, Declare::Own, false, Some(count));
             assert_eq!(late(PARK), Uncopied::DeadLetter);
@@ -137,7 +150,10 @@ mod tests {
             let late = |outcome, declare| late(outcome, declare, true, Some(count));
             assert_eq!(late(PARK, Declare::Own), Uncopied::DeadLetter);
             assert_eq!(late(WAIT, Declare::Own), Uncopied::Stay);
-            assert_eq!([PARK, WAIT].map(|outcome| late(outcome, Declare::Existing)), [Uncopied::Stay; 2]);
+            assert_eq!(
+                [PARK, WAIT].map(|outcome| late(outcome, Declare::Existing)),
+                [Uncopied::Stay; 2]
+            );
         }
     }
 
@@ -154,7 +170,10 @@ mod tests {
     #[test]
     fn what_the_broker_has_again_is_left_alone() {
         for declare in [Declare::Own, Declare::Existing] {
-            assert_eq!(without_copy(GivenUp::Lost, PARK, declare, false, Some(0), LIMIT), Uncopied::Stay);
+            assert_eq!(
+                without_copy(GivenUp::Lost, PARK, declare, false, Some(0), LIMIT),
+                Uncopied::Stay
+            );
         }
     }
 
@@ -165,9 +184,16 @@ mod tests {
             (GivenUp::Unpublishable, "the broker accepts no copy", "unpublishable"),
         ] {
             assert_eq!((why.text(), why.error_type()), (text, error_type));
-            let [counting, other] = [true, false].map(|counts_deliveries| why.advice(counts_deliveries));
-            assert!(counting.contains("its delivery limit") && !counting.contains("each time"), "{counting}");
-            assert!(other.contains("counts no deliveries") && other.ends_with("runs again each time"), "{other}");
+            let [counting, other] =
+                [true, false].map(|counts_deliveries| why.advice(counts_deliveries));
+            assert!(
+                counting.contains("its delivery limit") && !counting.contains("each time"),
+                "{counting}"
+            );
+            assert!(
+                other.contains("counts no deliveries") && other.ends_with("runs again each time"),
+                "{other}"
+            );
         }
         let lost = GivenUp::Lost;
         assert_eq!(

@@ -10,8 +10,9 @@ use crate::consume::session::{Session, WorkQueue};
 use crate::consume::summary::Stopped;
 use crate::error::Error;
 
-/// A session that is lost sooner than this, without a single delivery, is one more failure in a row. Otherwise a message that
-/// breaks the connection when it is delivered, as headers over the frame limit do, would break it several times a second.
+/// A session that is lost sooner than this, without a single delivery, is one more failure in a
+/// row. Otherwise a message that breaks the connection when it is delivered, as headers over the
+/// frame limit do, would break it several times a second.
 const STEADY_AFTER: Duration = Duration::from_secs(10);
 
 pub(crate) struct Worker {
@@ -22,11 +23,13 @@ pub(crate) struct Worker {
 impl Worker {
     /// # Errors
     ///
-    /// Only before the queue is consumed for the first time, if the broker refuses to declare or to consume it. A missing permission to
-    /// read the queue is no such refusal: it is retried until the shutdown, as is every failure after the queue has been consumed once.
+    /// Only before the queue is consumed for the first time, if the broker refuses to declare or to
+    /// consume it. A missing permission to read the queue is no such refusal: it is retried until
+    /// the shutdown, as is every failure after the queue has been consumed once.
     pub(crate) async fn run(self) -> Result<(), Error> {
         let (shutdown, queue) = (&self.queue.shutdown, self.queue.context.config.queue.as_str());
-        let (mut failures, mut started, mut has_consumed, mut was_taken_back) = (0, false, false, false);
+        let (mut failures, mut started, mut has_consumed, mut was_taken_back) =
+            (0, false, false, false);
         loop {
             let opened = tokio::select! {
                 biased;
@@ -106,7 +109,8 @@ impl Worker {
         }
     }
 
-    /// Waits for the handlers of a channel that is gone: what they do beside their messages may still matter.
+    /// Waits for the handlers of a channel that is gone: what they do beside their messages may
+    /// still matter.
     async fn finish_lost(&self) -> Result<(), Error> {
         self.queue.context.not_consuming(None);
         self.handlers_end().await;

@@ -9,8 +9,8 @@ use crate::settings::{Settings, SettingsError};
 /// Classes that rehop gives failures without a name of their own.
 const ALWAYS: [&str; 3] = ["error", "panic", "timeout"];
 
-/// Finds a class in `retry.errors` that no consumer declares, and that is therefore misspelt or out of date. A class of the
-/// service's own settings may be any consumer's.
+/// Finds a class in `retry.errors` that no consumer declares, and that is therefore misspelt or out
+/// of date. A class of the service's own settings may be any consumer's.
 pub(crate) fn check(settings: &Settings, consumers: &[AnyConsumer]) -> Result<(), SettingsError> {
     let mut of_all = Some(BTreeSet::new());
     for AnyConsumer { queue, retry, classes, .. } in consumers {
@@ -24,16 +24,22 @@ pub(crate) fn check(settings: &Settings, consumers: &[AnyConsumer]) -> Result<()
             None => {
                 let index = settings.queues.iter().position(|settings| settings.queue == *queue);
                 let Some(index) = index else { continue };
-                let named = settings.queues[index].retry.errors.iter().flat_map(|errors| errors.keys());
+                let named =
+                    settings.queues[index].retry.errors.iter().flat_map(|errors| errors.keys());
                 let key = format!("queues.{index}.retry.errors");
                 known(named, classes, &key).map_err(|error| error.of_queue(queue))?;
             }
         }
     }
-    // With a policy set in code for each consumer, the service's own classes apply to nothing that is consumed here.
+    // With a policy set in code for each consumer, the service's own classes apply to nothing that
+    // is consumed here.
     let applies = consumers.iter().any(|consumer| consumer.retry.is_none());
     match of_all.filter(|_| applies) {
-        Some(classes) => known(settings.retry.errors.iter().flat_map(|errors| errors.keys()), &classes, "retry.errors"),
+        Some(classes) => known(
+            settings.retry.errors.iter().flat_map(|errors| errors.keys()),
+            &classes,
+            "retry.errors",
+        ),
         None => Ok(()),
     }
 }
@@ -43,12 +49,16 @@ fn known<'a>(
     declared: &BTreeSet<&'static str>,
     key: &str,
 ) -> Result<(), SettingsError> {
-    let mut unknown = named
-        .filter(|class| !(is_of_type(class) || declared.contains(class.as_str()) || ALWAYS.contains(&class.as_str())));
+    let mut unknown = named.filter(|class| {
+        !(is_of_type(class)
+            || declared.contains(class.as_str())
+            || ALWAYS.contains(&class.as_str()))
+    });
     let Some(class) = unknown.next() else { return Ok(()) };
     let possible: BTreeSet<_> = declared.iter().copied().chain(ALWAYS).collect();
     let possible = possible.into_iter().collect::<Vec<_>>().join(", ");
-    let problem = format!("no failure has this class; the classes that the handlers declare are {possible}");
+    let problem =
+        format!("no failure has this class; the classes that the handlers declare are {possible}");
     Err(SettingsError::Invalid { key: format!("{key}.{class}"), from: None, problem })
 }
 
@@ -98,7 +108,11 @@ mod tests {
         );
         assert_eq!(unknown(&settings, &[declaring("orders", &["declned"])]), None);
         assert_eq!(unknown(&settings, &[consumer("orders").into()]), None, "nothing is declared");
-        assert_eq!(unknown(&settings, &[declaring("others", &[])]), None, "another queue's settings");
+        assert_eq!(
+            unknown(&settings, &[declaring("others", &[])]),
+            None,
+            "another queue's settings"
+        );
     }
 
     #[test]

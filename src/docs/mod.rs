@@ -1,7 +1,7 @@
 //! Pages that go with the API reference.
 
-/// Where the pages' links lead in this reference. Of two definitions of a link the first counts. The second is at the end of the page and
-/// names a file, for those who read the page as a file.
+/// Where the pages' links lead in this reference. Of two definitions of a link the first counts.
+/// The second is at the end of the page and names a file, for those who read the page as a file.
 macro_rules! links {
     () => {
         concat!(

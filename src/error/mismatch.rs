@@ -1,9 +1,11 @@
-//! A queue or exchange that exists with another argument: what the broker says, and what to do about it.
+//! A queue or exchange that exists with another argument: what the broker says, and what to do
+//! about it.
 
 use crate::topology::Role;
 
-/// Reads `PRECONDITION_FAILED - inequivalent arg 'x-delivery-limit' for queue 'q' in vhost '/': received '5' but current is
-/// '3'` and its variants, alike on 3.10, 4.0 and 4.3: thing, argument, wanted value, found value.
+/// Reads
+/// `PRECONDITION_FAILED - inequivalent arg 'x-delivery-limit' for queue 'q' in vhost '/': received '5' but current is '3'`
+/// and its variants, alike on 3.10, 4.0 and 4.3: thing, argument, wanted value, found value.
 pub(super) fn inequivalent(text: &str) -> Option<(String, String, String, String)> {
     let rest = text.split_once("inequivalent arg '")?.1;
     let (argument, rest) = rest.split_once("' for ")?;
@@ -22,8 +24,8 @@ pub(super) fn inequivalent(text: &str) -> Option<(String, String, String, String
     Some((format!("{kind} {name:?}"), argument.to_owned(), value(received), value(current)))
 }
 
-/// A queue's dead-letter exchange tells which namespace declared the queue. Without a setting, the namespace is the program's name: renaming
-/// the program, or declaring with the tool, changes it.
+/// A queue's dead-letter exchange tells which namespace declared the queue. Without a setting, the
+/// namespace is the program's name: renaming the program, or declaring with the tool, changes it.
 pub(super) fn of_namespace(argument: &str, wanted: &str, found: &str) -> Option<String> {
     let namespace = |exchange: &str| namespace_of(exchange.trim_matches('\'')).map(str::to_owned);
     match (argument, namespace(found), namespace(wanted)) {
@@ -37,7 +39,8 @@ pub(super) fn of_namespace(argument: &str, wanted: &str, found: &str) -> Option<
 
 /// The namespace of an exchange that rehop's queues dead-letter to.
 pub fn namespace_of(exchange: &str) -> Option<&str> {
-    let namespace = [".park", ".stray", ".return"].iter().find_map(|end| exchange.strip_suffix(end));
+    let namespace =
+        [".park", ".stray", ".return"].iter().find_map(|end| exchange.strip_suffix(end));
     namespace.filter(|namespace| !namespace.is_empty())
 }
 
@@ -45,7 +48,8 @@ pub fn namespace_of(exchange: &str) -> Option<&str> {
 pub(super) fn remedy(role: Option<Role>, argument: &str) -> &'static str {
     match role {
         None => "delete it when nothing uses it and start again, or choose another namespace",
-        // To take the queue as it is would be wrong for these two: messages would not wait, or not stay in order.
+        // To take the queue as it is would be wrong for these two: messages would not wait, or not
+        // stay in order.
         Some(Role::Work) if argument.starts_with("x-delayed-retry-") => {
             "keep the retry.strategy and retry.delays that the queue was declared for, or drain it, delete it and start again, or \
              take another queue: see \"A queue for native or for order\" in the page \"Which way to wait?\""
@@ -76,7 +80,8 @@ mod tests {
     use crate::topology::Role;
 
     #[test]
-    fn the_remedy_for_another_strategy_or_order_names_the_keys_and_does_not_take_the_queue_as_it_is() {
+    fn the_remedy_for_another_strategy_or_order_names_the_keys_and_does_not_take_the_queue_as_it_is()
+     {
         let work = |argument| remedy(Some(Role::Work), argument);
         for (argument, keys) in [
             ("x-delayed-retry-type", &["retry.strategy", "retry.delays"][..]),
@@ -96,14 +101,18 @@ mod tests {
     /// The page is named in errors.
     #[test]
     fn the_page_that_a_remedy_names_has_that_section() {
-        assert!(include_str!("../docs/waiting.md").contains("\n## A queue for native or for order\n"));
+        assert!(
+            include_str!("../docs/waiting.md").contains("\n## A queue for native or for order\n")
+        );
     }
 
     #[test]
     fn a_queue_of_another_namespace_is_recognised_by_its_dead_letter_exchange() {
-        let text = of_namespace("x-dead-letter-exchange", "'billing.park'", "'orders.park'").unwrap();
+        let text =
+            of_namespace("x-dead-letter-exchange", "'billing.park'", "'orders.park'").unwrap();
         assert!(
-            text.contains("belongs to namespace \"orders\"") && text.contains("set namespace = \"orders\""),
+            text.contains("belongs to namespace \"orders\"")
+                && text.contains("set namespace = \"orders\""),
             "{text}"
         );
         for (argument, wanted, found) in [

@@ -16,8 +16,9 @@ struct Inner {
 }
 
 impl Problem {
-    /// The error behind it, if there is one, for a downcast: for a file an [`io::Error`](std::io::Error), otherwise an error of the AMQP
-    /// client, which has the `io::Error` among its sources if the network failed. Its text may repeat this one's.
+    /// The error behind it, if there is one, for a downcast: for a file an
+    /// [`io::Error`](std::io::Error), otherwise an error of the AMQP client, which has the
+    /// `io::Error` among its sources if the network failed. Its text may repeat this one's.
     pub fn cause(&self) -> Option<&(dyn Error + 'static)> {
         self.0.cause.as_deref().map(|cause| cause as &(dyn Error + 'static))
     }
@@ -60,7 +61,8 @@ mod tests {
     /// What the broker, the network or a file said.
     fn problem(error: &crate::Error) -> &Problem {
         use crate::Error::{Lost, Mismatch, Permission};
-        let (Lost { problem, .. } | Mismatch { problem, .. } | Permission { problem, .. }) = error else {
+        let (Lost { problem, .. } | Mismatch { problem, .. } | Permission { problem, .. }) = error
+        else {
             panic!("{error:?}")
         };
         problem
@@ -68,14 +70,18 @@ mod tests {
 
     /// Whether an error of this type is among the causes.
     fn is_caused_by<E: Error + 'static>(problem: &Problem) -> bool {
-        std::iter::successors(problem.cause(), |error| (**error).source()).any(|error| error.is::<E>())
+        std::iter::successors(problem.cause(), |error| (**error).source())
+            .any(|error| error.is::<E>())
     }
 
     #[test]
     fn an_error_says_all_in_its_text_and_leads_to_its_cause() {
         let lost = lapin::Error::from(io::Error::from(io::ErrorKind::ConnectionReset));
         let error = crate::Error::of_operation("declaring queue orders", &lost);
-        assert_eq!(error.to_string(), "the connection was lost while declaring queue orders: connection reset");
+        assert_eq!(
+            error.to_string(),
+            "the connection was lost while declaring queue orders: connection reset"
+        );
         assert!(error.source().is_none(), "it would repeat the text");
         for error in [&error, &error.clone()] {
             assert_eq!(problem(error).to_string(), "connection reset");
@@ -85,12 +91,15 @@ mod tests {
 
     #[test]
     fn a_delivery_that_ended_the_connection_is_told_from_other_losses() {
-        let problem = lapin::types::parsing::parse_short_string(&[2_u8, 0xFF, 0xFE][..]).unwrap_err();
+        let problem =
+            lapin::types::parsing::parse_short_string(&[2_u8, 0xFF, 0xFE][..]).unwrap_err();
         let malformed = lapin::Error::from(lapin::ErrorKind::ParsingError(problem));
         let error = crate::Error::of_operation("reading queue \"q\"", &malformed);
         assert!(error.is_transient() && error.is_by_delivery());
-        let lost =
-            crate::Error::of_operation("x", &lapin::Error::from(io::Error::from(io::ErrorKind::ConnectionReset)));
+        let lost = crate::Error::of_operation(
+            "x",
+            &lapin::Error::from(io::Error::from(io::ErrorKind::ConnectionReset)),
+        );
         assert!(!lost.is_by_delivery());
     }
 
@@ -102,8 +111,10 @@ mod tests {
         ] {
             let code = if text.starts_with('A') { 403 } else { 406 };
             let answer = lapin::protocol::AMQPError::from_id(code, text.into()).unwrap();
-            let error =
-                crate::Error::of_operation("declaring queue q", &lapin::ErrorKind::ProtocolError(answer).into());
+            let error = crate::Error::of_operation(
+                "declaring queue q",
+                &lapin::ErrorKind::ProtocolError(answer).into(),
+            );
             assert_eq!(problem(&error).to_string(), text);
             assert!(is_caused_by::<lapin::protocol::AMQPError>(problem(&error)));
         }
@@ -111,10 +122,13 @@ mod tests {
 
     #[test]
     fn a_name_that_the_broker_repeats_commands_no_terminal() {
-        let text = "NOT_FOUND - no queue '\u{1b}]0;owned\u{7}\u{9b}2J\u{202e} \"ü語\"\\\n' in vhost '/'";
+        let text =
+            "NOT_FOUND - no queue '\u{1b}]0;owned\u{7}\u{9b}2J\u{202e} \"ü語\"\\\n' in vhost '/'";
         let answer = lapin::protocol::AMQPError::from_id(404, text.into()).unwrap();
-        let problem = Problem::of_lapin(&lapin::Error::from(lapin::ErrorKind::ProtocolError(answer)));
-        let shown = r#"NOT_FOUND - no queue '\u{1b}]0;owned\u{7}\u{9b}2J\u{202e} "ü語"\\n' in vhost '/'"#;
+        let problem =
+            Problem::of_lapin(&lapin::Error::from(lapin::ErrorKind::ProtocolError(answer)));
+        let shown =
+            r#"NOT_FOUND - no queue '\u{1b}]0;owned\u{7}\u{9b}2J\u{202e} "ü語"\\n' in vhost '/'"#;
         assert_eq!(problem.to_string(), shown);
     }
 

@@ -5,12 +5,13 @@ use std::fmt;
 use std::sync::Arc;
 
 /// A function that names the class of an error, if it knows it.
-pub(crate) type Classify = Arc<dyn Fn(&(dyn Error + 'static)) -> Option<&'static str> + Send + Sync>;
+pub(crate) type Classify =
+    Arc<dyn Fn(&(dyn Error + 'static)) -> Option<&'static str> + Send + Sync>;
 
 /// The error that a failure was made from.
 ///
-/// `anyhow::Error` and `eyre::Report` are kept as they are: converted to a `Box<dyn Error>`, they hide the type of the error
-/// inside from downcasts.
+/// `anyhow::Error` and `eyre::Report` are kept as they are: converted to a `Box<dyn Error>`, they
+/// hide the type of the error inside from downcasts.
 #[derive(Clone)]
 pub(crate) struct Cause(Arc<dyn AsRef<dyn Error + Send + Sync> + Send + Sync>);
 
@@ -37,9 +38,11 @@ impl Cause {
         (*self.0).as_ref()
     }
 
-    /// The class that this function finds for the error or, if it finds none, for the first of its sources that has one.
+    /// The class that this function finds for the error or, if it finds none, for the first of its
+    /// sources that has one.
     pub(crate) fn class(&self, classify: &Classify) -> Option<&'static str> {
-        std::iter::successors(Some(self.error()), |error| (*error).source()).find_map(|error| classify(error))
+        std::iter::successors(Some(self.error()), |error| (*error).source())
+            .find_map(|error| classify(error))
     }
 }
 

@@ -10,7 +10,9 @@ pub(super) fn of_type<E>(plain: &'static str) -> Cow<'static, str> {
 fn of_path(path: &'static str, plain: &'static str) -> Cow<'static, str> {
     match target(path) {
         "&str" | "alloc::string::String" | "anyhow::Error" | "eyre::Report" => Cow::Borrowed(plain),
-        target if target.starts_with("dyn ") || target.starts_with("alloc::borrow::Cow<") => Cow::Borrowed(plain),
+        target if target.starts_with("dyn ") || target.starts_with("alloc::borrow::Cow<") => {
+            Cow::Borrowed(plain)
+        }
         target => match short(target) {
             class if class.is_empty() => Cow::Borrowed(plain),
             class => class,
@@ -27,15 +29,18 @@ fn target(path: &str) -> &str {
     }
 }
 
-/// The last part of a type's path: `ParseIntError`. Moving code keeps it, except for types called `Error`: they are many, so they have the module
-/// or crate that defines them, `io::Error`. Type parameters are left out.
+/// The last part of a type's path: `ParseIntError`. Moving code keeps it, except for types called
+/// `Error`: they are many, so they have the module or crate that defines them, `io::Error`. Type
+/// parameters are left out.
 pub(crate) fn short(path: &str) -> Cow<'_, str> {
     let plain = without_parameters(path);
     let mut parts = plain.trim_start_matches('&').rsplit("::");
     let name = parts.next().unwrap_or_default();
-    // Libraries define the type in a private module of such a name, and export it from the one above. A function may have a type of its own.
-    let is_named =
-        |module: &&str| !module.is_empty() && !matches!(*module, "error" | "errors") && !module.starts_with('{');
+    // Libraries define the type in a private module of such a name, and export it from the one
+    // above. A function may have a type of its own.
+    let is_named = |module: &&str| {
+        !module.is_empty() && !matches!(*module, "error" | "errors") && !module.starts_with('{')
+    };
     let short = match parts.find(is_named) {
         Some(module) if name == "Error" => format!("{module}::{name}"),
         _ => name.to_owned(),
@@ -61,7 +66,10 @@ fn without_parameters(path: &str) -> String {
 
 /// Whether a class looks like the name of a type, and not like one that was given by hand.
 pub(crate) fn is_of_type(class: &str) -> bool {
-    without_parameters(class).rsplit("::").next().is_some_and(|name| name.starts_with(|c: char| c.is_ascii_uppercase()))
+    without_parameters(class)
+        .rsplit("::")
+        .next()
+        .is_some_and(|name| name.starts_with(|c: char| c.is_ascii_uppercase()))
 }
 
 #[cfg(test)]
@@ -97,7 +105,10 @@ mod tests {
             ("alloc::sync::Arc<alloc::boxed::Box<billing::Declined>>", "Declined"),
             ("alloc::boxed::Box<tokio::sync::mpsc::error::SendError<u8>>", "SendError"),
             ("alloc::boxed::Box<dyn core::error::Error + core::marker::Send>", "plain"),
-            ("alloc::sync::Arc<dyn core::error::Error + core::marker::Send + core::marker::Sync>", "plain"),
+            (
+                "alloc::sync::Arc<dyn core::error::Error + core::marker::Send + core::marker::Sync>",
+                "plain",
+            ),
             ("alloc::borrow::Cow<str>", "plain"),
             ("anyhow::Error", "plain"),
         ] {

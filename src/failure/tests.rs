@@ -65,7 +65,10 @@ fn the_error_inside_stays_within_reach_of_a_downcast() {
         Failure::permanent(declined()),
     ] {
         assert!(failure.source().unwrap().is::<Declined>(), "{failure:?}");
-        assert!(failure.clone().source().unwrap().source().unwrap().is::<io::Error>(), "{failure:?}");
+        assert!(
+            failure.clone().source().unwrap().source().unwrap().is::<io::Error>(),
+            "{failure:?}"
+        );
     }
     assert!(Failure::timeout(Duration::from_secs(1)).source().is_none());
 }

@@ -20,7 +20,8 @@ pub struct FailureEvent<'a> {
     pub message_id: Option<&'a str>,
     /// Identifies the chain, as on spans and log lines.
     pub chain_id: &'a str,
-    /// The number of the attempt, from 1. If no attempt was made, the number that it would have had.
+    /// The number of the attempt, from 1. If no attempt was made, the number that it would have
+    /// had.
     pub attempt: u32,
     /// What became of the message.
     pub outcome: Outcome,

@@ -15,17 +15,18 @@ use crate::failure::Failure;
 use crate::lock::lock;
 use crate::message::Message;
 
-/// A handler inside a layer of tower, or several in a `ServiceBuilder`: a limit that several queues share, load shedding, a layer of
-/// your own.
+/// A handler inside a layer of tower, or several in a `ServiceBuilder`: a limit that several queues
+/// share, load shedding, a layer of your own.
 ///
-/// The handler's failures pass through layers unchanged. An error of a layer itself becomes a failure by `Failure::from`, so the
-/// queue's policy decides how it is treated, and [`Consumer::classify`](crate::Consumer::classify) can name its class.
+/// The handler's failures pass through layers unchanged. An error of a layer itself becomes a
+/// failure by `Failure::from`, so the queue's policy decides how it is treated, and
+/// [`Consumer::classify`](crate::Consumer::classify) can name its class.
 ///
-/// A message that waits in a layer occupies one of the queue's handlers, and its wait counts towards `consume.handler_timeout`. For
-/// a limit of one queue alone, use `consume.concurrency`.
+/// A message that waits in a layer occupies one of the queue's handlers, and its wait counts
+/// towards `consume.handler_timeout`. For a limit of one queue alone, use `consume.concurrency`.
 ///
-/// The layered service is cloned for each message. If a layer's service cannot be cloned, such as that of a rate limit, put a buffer
-/// around it.
+/// The layered service is cloned for each message. If a layer's service cannot be cloned, such as
+/// that of a rate limit, put a buffer around it.
 ///
 /// ```
 /// use rehop::testing::message;
@@ -150,7 +151,8 @@ mod tests {
             Err(Failure::requeue("locked").with_class("lock").after(Duration::from_secs(7)))
         };
         let layers = ServiceBuilder::new().timeout(Duration::from_secs(60)).concurrency_limit(1);
-        let failure = layered(layers, fail).handle(message("x".to_owned()).build()).await.unwrap_err();
+        let failure =
+            layered(layers, fail).handle(message("x".to_owned()).build()).await.unwrap_err();
         assert_eq!((failure.class(), failure.message()), ("lock", "locked"));
         assert_eq!(failure.retry_after(), Some(Duration::from_secs(7)));
         assert_eq!(failure.kind(), crate::failure::Kind::Requeue);
@@ -179,7 +181,10 @@ mod tests {
         let mut first = Box::pin(first.handle(message()));
         let mut second = Box::pin(second.handle(message()));
         assert!(futures_util::poll!(&mut first).is_pending() && entered.try_recv().is_ok());
-        assert!(futures_util::poll!(&mut second).is_pending() && entered.try_recv().is_err(), "it waits for the limit");
+        assert!(
+            futures_util::poll!(&mut second).is_pending() && entered.try_recv().is_err(),
+            "it waits for the limit"
+        );
         drop(first);
         assert!(futures_util::poll!(&mut second).is_pending() && entered.try_recv().is_ok());
     }

@@ -6,10 +6,11 @@ use super::Handler;
 use crate::failure::Failure;
 use crate::message::Message;
 
-/// A handler that gets a clone of this state with each message: a connection pool, an HTTP client, an `Arc` of your own.
+/// A handler that gets a clone of this state with each message: a connection pool, an HTTP client,
+/// an `Arc` of your own.
 ///
-/// The state is cloned once for each attempt, so a clone should be cheap. Pools and clients are cheap to clone; put anything else
-/// into an [`Arc`](std::sync::Arc).
+/// The state is cloned once for each attempt, so a clone should be cheap. Pools and clients are
+/// cheap to clone; put anything else into an [`Arc`](std::sync::Arc).
 ///
 /// ```
 /// use std::sync::Arc;

@@ -1,6 +1,8 @@
 //! The values of headers, without lapin's types.
 
-use lapin::types::{AMQPValue, ByteArray, DecimalValue, FieldArray, FieldTable, LongString, ShortString};
+use lapin::types::{
+    AMQPValue, ByteArray, DecimalValue, FieldArray, FieldTable, LongString, ShortString,
+};
 
 use crate::retry::ledger::cut;
 
@@ -58,7 +60,9 @@ impl<'a> HeaderValue<'a> {
             AMQPValue::ShortString(text) => Self::Text(text.as_str()),
             AMQPValue::LongString(text) => Self::of_bytes(text.as_bytes()),
             AMQPValue::ByteArray(bytes) => Self::Bytes(bytes.as_slice()),
-            AMQPValue::FieldArray(array) => Self::List(array.as_slice().iter().map(Self::of).collect()),
+            AMQPValue::FieldArray(array) => {
+                Self::List(array.as_slice().iter().map(Self::of).collect())
+            }
             AMQPValue::FieldTable(table) => Self::Table(entries(table).collect()),
         }
     }
@@ -71,15 +75,16 @@ impl<'a> HeaderValue<'a> {
             Self::Bool(value) => AMQPValue::Boolean(*value),
             Self::Int(value) => AMQPValue::LongLongInt(*value),
             Self::Float(value) => AMQPValue::Double(*value),
-            Self::Decimal { scale, value } => {
-                AMQPValue::DecimalValue(DecimalValue { scale: *scale, value: value.cast_unsigned() })
-            }
+            Self::Decimal { scale, value } => AMQPValue::DecimalValue(DecimalValue {
+                scale: *scale,
+                value: value.cast_unsigned(),
+            }),
             Self::Timestamp(seconds) => AMQPValue::Timestamp(seconds.cast_unsigned()),
             Self::Text(text) => AMQPValue::LongString(LongString::from(text.as_bytes())),
             Self::Bytes(bytes) => AMQPValue::ByteArray(ByteArray::from(*bytes)),
-            Self::List(values) => {
-                AMQPValue::FieldArray(FieldArray::from(values.iter().map(Self::to_amqp).collect::<Vec<_>>()))
-            }
+            Self::List(values) => AMQPValue::FieldArray(FieldArray::from(
+                values.iter().map(Self::to_amqp).collect::<Vec<_>>(),
+            )),
             Self::Table(entries) => {
                 let mut table = FieldTable::default();
                 for (name, value) in entries {

@@ -38,10 +38,12 @@ mod tests {
     fn an_attempt_is_the_last_if_none_is_left_or_the_deadline_is_before_the_end_of_the_wait() {
         let delays = Some(Backoff::List(vec![Duration::from_secs(10)]));
         let settings = RetrySettings { immediate: Some(1), delays, ..RetrySettings::default() };
-        let source = Source { queue: "orders".to_owned(), policy: RetryPolicy::new(&settings).unwrap() };
+        let source =
+            Source { queue: "orders".to_owned(), policy: RetryPolicy::new(&settings).unwrap() };
         let check = |redeliveries, hop, deadline: Option<u64>, expected| {
             let deadline = deadline.map(|seconds| NOW + Duration::from_secs(seconds));
-            let ledger = Ledger { redeliveries: Some(redeliveries), hop, deadline, ..Ledger::new(NOW) };
+            let ledger =
+                Ledger { redeliveries: Some(redeliveries), hop, deadline, ..Ledger::new(NOW) };
             assert_eq!(source.is_last_attempt(&ledger, NOW), expected, "{ledger:?}");
         };
         check(0, 0, None, false);

@@ -30,7 +30,10 @@ pub(super) fn answer(path: &str, status: Option<&Status>) -> Answer {
         }
         "/metrics" => match prometheus::text() {
             Ok(metrics) => Answer { status: StatusCode::OK, content_type: METRICS, body: metrics },
-            Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("cannot collect the metrics: {error}\n")),
+            Err(error) => text(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                format!("cannot collect the metrics: {error}\n"),
+            ),
         },
         _ => text(StatusCode::NOT_FOUND, "there are /livez, /readyz and /metrics\n".to_owned()),
     }
@@ -59,7 +62,10 @@ mod tests {
         assert!(unready.body.contains("not started"), "{}", unready.body);
         assert_eq!(readiness(&[]).status, StatusCode::OK);
         let two = readiness(&["one".to_owned(), "two".to_owned()]);
-        assert_eq!((two.status, two.body.as_str()), (StatusCode::SERVICE_UNAVAILABLE, "one\ntwo\n"));
+        assert_eq!(
+            (two.status, two.body.as_str()),
+            (StatusCode::SERVICE_UNAVAILABLE, "one\ntwo\n")
+        );
         assert_eq!(answer("/", None).status, StatusCode::NOT_FOUND);
     }
 }

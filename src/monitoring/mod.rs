@@ -42,8 +42,8 @@ pub struct Monitoring {
 }
 
 impl Monitoring {
-    /// Answers `/readyz` with this service's status from now on; before, the process is not ready. Only the first call has an
-    /// effect.
+    /// Answers `/readyz` with this service's status from now on; before, the process is not ready.
+    /// Only the first call has an effect.
     pub fn watch(&self, status: Status) {
         self.status.get_or_init(|| status);
     }
@@ -60,21 +60,27 @@ impl Drop for Monitoring {
     }
 }
 
-/// Records the process's metrics for `/metrics` under this service's name, and listens on this address, such as
-/// `127.0.0.1:9464`. It sets OpenTelemetry's meter provider of the process, so call it before the service is awaited. With a
-/// provider of your own, or a collector, use [`listen`].
+/// Records the process's metrics for `/metrics` under this service's name, and listens on this
+/// address, such as `127.0.0.1:9464`. It sets OpenTelemetry's meter provider of the process, so
+/// call it before the service is awaited. With a provider of your own, or a collector, use
+/// [`listen`].
 ///
 /// # Errors
 ///
-/// When the address cannot be listened on, for instance because its port is taken, or when metrics are recorded already.
+/// When the address cannot be listened on, for instance because its port is taken, or when metrics
+/// are recorded already.
 pub async fn start(service: &str, address: &str) -> Result<Monitoring, ListenError> {
     let monitoring = listen(address).await?;
     record_metrics(service)?;
     Ok(monitoring)
 }
 
-/// Listens on this address, such as `127.0.0.1:9464`. `/metrics` is empty unless something records them:
-#[cfg_attr(feature = "otlp", doc = "[`with_prometheus`](crate::telemetry::Builder::with_prometheus)")]
+/// Listens on this address, such as `127.0.0.1:9464`. `/metrics` is empty unless something records
+/// them:
+#[cfg_attr(
+    feature = "otlp",
+    doc = "[`with_prometheus`](crate::telemetry::Builder::with_prometheus)"
+)]
 #[cfg_attr(not(feature = "otlp"), doc = "`telemetry::Builder::with_prometheus`")]
 /// or [`record_metrics`].
 ///
@@ -90,13 +96,15 @@ pub async fn listen(address: &str) -> Result<Monitoring, ListenError> {
     Ok(Monitoring { address: bound, status, server })
 }
 
-/// Records the process's metrics for `/metrics`, under this service's name. It sets OpenTelemetry's meter provider of the process.
+/// Records the process's metrics for `/metrics`, under this service's name. It sets OpenTelemetry's
+/// meter provider of the process.
 ///
 /// # Errors
 ///
 /// When metrics are recorded already.
 pub fn record_metrics(service: &str) -> Result<(), ListenError> {
-    prometheus::install(service).map_err(|error| ListenError::Metrics { problem: error.to_string() })
+    prometheus::install(service)
+        .map_err(|error| ListenError::Metrics { problem: error.to_string() })
 }
 
 /// Why probes and metrics cannot be served.

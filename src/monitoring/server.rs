@@ -19,8 +19,9 @@ use tokio::task::AbortHandle;
 use super::answer::{Answer, answer};
 use crate::status::Status;
 
-/// How many connections may be open. A further one closes the oldest: were it to wait, clients that connect and send nothing would
-/// keep the probes from being answered, and a process that is well would be restarted.
+/// How many connections may be open. A further one closes the oldest: were it to wait, clients that
+/// connect and send nothing would keep the probes from being answered, and a process that is well
+/// would be restarted.
 const CONNECTIONS: usize = 32;
 /// How long a client may take to send its request.
 const HEADER_TIME_LIMIT: Duration = Duration::from_secs(2);

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use futures_util::future::Either;
 use tokio::sync::{
-    MutexGuard, Notify, RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore, SemaphorePermit, oneshot, watch,
+    MutexGuard, Notify, RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore, SemaphorePermit,
+    oneshot, watch,
 };
 use tokio::time::{sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
@@ -44,15 +45,17 @@ type Guards<'a> = (
 );
 
 impl CopyPublisher {
-    /// Starts a task that keeps a connection open; only a panic ends the task. Opens the lanes of `exchanges` ahead of their first copies. Calls
-    /// `retried` with the exchange each time a copy has to be sent again.
+    /// Starts a task that keeps a connection open; only a panic ends the task. Opens the lanes of
+    /// `exchanges` ahead of their first copies. Calls `retried` with the exchange each time a copy
+    /// has to be sent again.
     pub(crate) fn start(
         link: Arc<Link>,
         keeper: Arc<Keeper>,
         exchanges: impl IntoIterator<Item = String>,
         retried: impl Fn(&str) + Send + Sync + 'static,
     ) -> (Self, AbortOnDropHandle<()>) {
-        let exchanges = exchanges.into_iter().map(|name| (name.clone(), Exchange::new(name))).collect();
+        let exchanges =
+            exchanges.into_iter().map(|name| (name.clone(), Exchange::new(name))).collect();
         let shared = Arc::new(Shared {
             link,
             keeper,
@@ -68,15 +71,16 @@ impl CopyPublisher {
         (Self(shared), keeping)
     }
 
-    /// Publishes a copy and returns when the broker has confirmed it, however long that takes. Dropping the future gives the
-    /// copy up.
+    /// Publishes a copy and returns when the broker has confirmed it, however long that takes.
+    /// Dropping the future gives the copy up.
     ///
     /// # Errors
     ///
     /// When the broker closes the channel or the connection over this copy each time.
     pub(crate) async fn publish(&self, copy: Arc<Outgoing>) -> Result<(), Unpublishable> {
         let exchange = self.0.exchange(copy.exchange.as_str());
-        let (mut retries, mut in_trouble) = (Retries::default(), CopyTrouble::new(&exchange.troubles));
+        let (mut retries, mut in_trouble) =
+            (Retries::default(), CopyTrouble::new(&exchange.troubles));
         loop {
             let error = match self.send(&exchange, &copy, retries.way(), &mut in_trouble).await {
                 Ok(()) => return Ok(()),
@@ -113,11 +117,13 @@ impl CopyPublisher {
         way: Way,
         in_trouble: &mut CopyTrouble<'_>,
     ) -> Result<(), SendError> {
-        let Admission { connection, lane, has_own_lane, guards } = self.admit(exchange, way).await?;
+        let Admission { connection, lane, has_own_lane, guards } =
+            self.admit(exchange, way).await?;
         let (sent_at, answer) = (connection.note_send(), lane.send(copy.clone()));
         // The lane goes on for as long as somebody waits for its answer.
         drop(lane);
-        let answer = answer_to(&connection, answer, guards, in_trouble).await.ok_or(SendError::NotSent)?;
+        let answer =
+            answer_to(&connection, answer, guards, in_trouble).await.ok_or(SendError::NotSent)?;
         if !matches!(answer, SendAnswer::Closed(_)) {
             // Any answer shows that the exchange exists and may be written to.
             exchange.clear_doubt(sent_at);
@@ -133,14 +139,23 @@ impl CopyPublisher {
             SendAnswer::Refused => Err(SendError::Refused),
             SendAnswer::Returned => Err(SendError::Returned),
             SendAnswer::Closed(cause) => Err(match connection.end_of_lane(cause).await {
-                Ok(cause) => SendError::LaneClosed { cause, was_slow: clock::elapsed(sent_at) >= USUAL_ANSWER_TIME },
-                Err(cause) => SendError::Disconnected { cause, suspicion: connection.suspicion(sent_at) },
+                Ok(cause) => SendError::LaneClosed {
+                    cause,
+                    was_slow: clock::elapsed(sent_at) >= USUAL_ANSWER_TIME,
+                },
+                Err(cause) => {
+                    SendError::Disconnected { cause, suspicion: connection.suspicion(sent_at) }
+                }
             }),
         }
     }
 
     /// Waits until nothing stands against sending a copy in this way.
-    async fn admit<'a>(&'a self, exchange: &'a Exchange, way: Way) -> Result<Admission<'a>, SendError> {
+    async fn admit<'a>(
+        &'a self,
+        exchange: &'a Exchange,
+        way: Way,
+    ) -> Result<Admission<'a>, SendError> {
         let Shared { may_break, alone, trials, .. } = &*self.0;
         loop {
             let connection = self.0.connected().await;
@@ -154,7 +169,8 @@ impl CopyPublisher {
                 let is_connected = !connection.is_over() && !connection.connection.is_blocked();
                 is_connected && exchange.is_ready(is_alone || finds_out.is_some())
             };
-            // A copy that finds out also has a lane of its own, so that a close takes no other with it.
+            // A copy that finds out also has a lane of its own, so that a close takes no other with
+            // it.
             let has_own_lane = way != Way::SharedLane || finds_out.is_some();
             // One at a time waits to be alone, so that others are sent in between.
             let trial = match is_alone {
@@ -177,24 +193,34 @@ impl CopyPublisher {
             let lane = match opened {
                 Ok(lane) => lane,
                 Err(cause) => {
-                    return Err(connection.end_of_lane(cause).await.map_or(SendError::NotSent, SendError::NoLane));
+                    return Err(connection
+                        .end_of_lane(cause)
+                        .await
+                        .map_or(SendError::NotSent, SendError::NoLane));
                 }
             };
             if may_send() {
-                return Ok(Admission { lane, has_own_lane, guards: (finds_out, trial, breaking), connection });
+                return Ok(Admission {
+                    lane,
+                    has_own_lane,
+                    guards: (finds_out, trial, breaking),
+                    connection,
+                });
             }
         }
     }
 }
 
-/// Waits for the answer to a copy. `None` if it was not sent. Drops `guards` once the copy is unlikely to break anything any more.
+/// Waits for the answer to a copy. `None` if it was not sent. Drops `guards` once the copy is
+/// unlikely to break anything any more.
 async fn answer_to<T>(
     connection: &Arc<PublishingConnection>,
     mut answer: oneshot::Receiver<SendAnswer>,
     guards: T,
     in_trouble: &mut CopyTrouble<'_>,
 ) -> Option<SendAnswer> {
-    let (mut guards, mut may_still_break) = (Some(guards), pin!(connection.unblocked_for(USUAL_ANSWER_TIME)));
+    let (mut guards, mut may_still_break) =
+        (Some(guards), pin!(connection.unblocked_for(USUAL_ANSWER_TIME)));
     loop {
         tokio::select! {
             biased;

@@ -12,7 +12,8 @@ use crate::broker::connection::pause;
 use crate::broker::lane::cause::Cause;
 use crate::clock;
 
-/// An exchange. It has a lane of its own, so a 403 or 404 that closes the lane is about this exchange.
+/// An exchange. It has a lane of its own, so a 403 or 404 that closes the lane is about this
+/// exchange.
 pub(super) struct Exchange {
     pub(super) name: String,
     pub(super) troubles: Troubles,
@@ -62,7 +63,10 @@ impl Exchange {
     /// # Errors
     ///
     /// Why it could not be opened.
-    pub(super) async fn lane(&self, connection: &Arc<PublishingConnection>) -> Result<RunningLane, Cause> {
+    pub(super) async fn lane(
+        &self,
+        connection: &Arc<PublishingConnection>,
+    ) -> Result<RunningLane, Cause> {
         let mut present = self.lane.lock().await;
         if let Some(lane) = present.as_ref().filter(|lane| lane.serves(connection)) {
             return Ok(lane.clone());
@@ -75,7 +79,9 @@ impl Exchange {
     /// Whether copies may be sent to it now. `finds_out`: one that finds out whether it takes any.
     pub(super) fn is_ready(&self, finds_out: bool) -> bool {
         let state = self.state.borrow();
-        !state.is_under_repair && state.paused_until().is_none() && (finds_out || state.doubt.is_none())
+        !state.is_under_repair
+            && state.paused_until().is_none()
+            && (finds_out || state.doubt.is_none())
     }
 
     /// Returns when copies may be sent to it.
@@ -95,7 +101,8 @@ impl Exchange {
         }
     }
 
-    /// If it is in doubt, returns when it is this copy's turn to find out whether it takes copies again, and the turn.
+    /// If it is in doubt, returns when it is this copy's turn to find out whether it takes copies
+    /// again, and the turn.
     pub(super) async fn find_out(&self) -> Option<MutexGuard<'_, ()>> {
         let is_doubtful = || self.state.borrow().doubt.is_some();
         if !is_doubtful() {
@@ -105,7 +112,8 @@ impl Exchange {
         Some(self.finding_out.lock().await).filter(|_| is_doubtful())
     }
 
-    /// It has shown that it takes no copies. During a pause this restarts the pause but counts nothing, because several copies show it together.
+    /// It has shown that it takes no copies. During a pause this restarts the pause but counts
+    /// nothing, because several copies show it together.
     pub(super) fn mark_in_doubt(&self) {
         self.state.send_modify(|state| {
             let since = clock::now();
@@ -114,17 +122,20 @@ impl Exchange {
                 Some(doubt) => doubt.failures.saturating_add(1),
                 None => 1,
             };
-            state.doubt = Some(Doubt { failures, since, paused_until: since + pause(failures - 1) });
+            state.doubt =
+                Some(Doubt { failures, since, paused_until: since + pause(failures - 1) });
         });
     }
 
-    /// The broker has answered a copy that was sent at this time. This ends the doubt, unless the exchange has shown since then that it takes no
-    /// copies.
+    /// The broker has answered a copy that was sent at this time. This ends the doubt, unless the
+    /// exchange has shown since then that it takes no copies.
     pub(super) fn clear_doubt(&self, sent_at: Instant) {
-        self.state.send_if_modified(|state| state.doubt.take_if(|doubt| doubt.since < sent_at).is_some());
+        self.state
+            .send_if_modified(|state| state.doubt.take_if(|doubt| doubt.since < sent_at).is_some());
     }
 
-    /// A copy was confirmed on a lane of its own. If the shared lane may go on refusing, another takes its place.
+    /// A copy was confirmed on a lane of its own. If the shared lane may go on refusing, another
+    /// takes its place.
     pub(super) fn renew_lane(&self) {
         // If the lock is taken, a lane is being opened.
         if let Ok(mut present) = self.lane.try_lock() {
@@ -136,11 +147,14 @@ impl Exchange {
         self.state.send_modify(|state| state.needs_repair = true);
     }
 
-    /// A repair begins. An exchange whose bindings are incomplete may send a copy to the stray queue, so copies to an exchange that needs the repair
-    /// wait until it is done. Copies to other exchanges go on: declaring what is in place changes nothing. A copy that is returned meanwhile is
-    /// stored nowhere, so it can be sent again without a duplicate; it asks for another repair.
+    /// A repair begins. An exchange whose bindings are incomplete may send a copy to the stray
+    /// queue, so copies to an exchange that needs the repair wait until it is done. Copies to other
+    /// exchanges go on: declaring what is in place changes nothing. A copy that is returned
+    /// meanwhile is stored nowhere, so it can be sent again without a duplicate; it asks for
+    /// another repair.
     pub(super) fn begin_repair(&self) {
-        self.state.send_modify(|state| state.is_under_repair = std::mem::take(&mut state.needs_repair));
+        self.state
+            .send_modify(|state| state.is_under_repair = std::mem::take(&mut state.needs_repair));
     }
 
     pub(super) fn end_repair(&self) {

@@ -1,14 +1,17 @@
-//! Publishes copies. Each is retried until it is confirmed, proves unpublishable, or is given up by its caller.
+//! Publishes copies. Each is retried until it is confirmed, proves unpublishable, or is given up by
+//! its caller.
 //!
-//! A *lane* is one confirming channel. Each exchange has one that all its copies share. If the broker closes it over the exchange, the exchange is
-//! *in doubt*: its copies wait, and after a pause one of them finds out whether it takes copies again. A copy that was refused, or that may have
-//! closed its lane, is retried on a lane of its own, after growing pauses, so that it neither delays nor duplicates others. One that may have
-//! broken the connection is sent with nothing beside it.
+//! A *lane* is one confirming channel. Each exchange has one that all its copies share. If the
+//! broker closes it over the exchange, the exchange is *in doubt*: its copies wait, and after a
+//! pause one of them finds out whether it takes copies again. A copy that was refused, or that may
+//! have closed its lane, is retried on a lane of its own, after growing pauses, so that it neither
+//! delays nor duplicates others. One that may have broken the connection is sent with nothing
+//! beside it.
 //!
-//! [`copy_publisher`] is the flow of one copy; [`retries`] decides what the broker's answers mean for it, without I/O; [`upkeep`] keeps the
-//! connection and the topology.
-//! Messages that a service publishes itself are not copies: nothing has to be acked after them, so [`crate::Publisher`] reports at
-//! once what the broker does not take.
+//! [`copy_publisher`] is the flow of one copy; [`retries`] decides what the broker's answers mean
+//! for it, without I/O; [`upkeep`] keeps the connection and the topology. Messages that a service
+//! publishes itself are not copies: nothing has to be acked after them, so [`crate::Publisher`]
+//! reports at once what the broker does not take.
 
 mod copy_publisher;
 mod exchange;

@@ -18,8 +18,8 @@ use crate::broker::lane::cause::{Blame, Cause};
 use crate::clock;
 use crate::lock::lock;
 
-/// The longest that a healthy broker takes to answer one copy on a lane of its own, or to close something because of a copy. After this, a copy is
-/// unlikely to be the reason.
+/// The longest that a healthy broker takes to answer one copy on a lane of its own, or to close
+/// something because of a copy. After this, a copy is unlikely to be the reason.
 pub(super) const USUAL_ANSWER_TIME: Duration = Duration::from_secs(1);
 
 /// How long the event that says why a connection ended may take.
@@ -79,7 +79,8 @@ impl PublishingConnection {
                         tracing::warn!(%cause, "the broker blocks publishing; copies wait until its alarm is over");
                     }
                     Some(Event::ConnectionUnblocked) => tracing::info!("the broker accepts copies again"),
-                    // lapin also reports channel errors here. One that is read after the connection has ended is not why it ended.
+                    // lapin also reports channel errors here. One that is read after the connection
+                    // has ended is not why it ended.
                     Some(Event::Error(error)) if !self.connection.is_open() => {
                         let cause = lane::cause(&error);
                         if !cause.is_of_channel() {
@@ -97,7 +98,8 @@ impl PublishingConnection {
         }
     }
 
-    /// Runs something in a task. A panic in it becomes one of [`run`](Self::run), which ends the service.
+    /// Runs something in a task. A panic in it becomes one of [`run`](Self::run), which ends the
+    /// service.
     pub(super) fn spawn(self: &Arc<Self>, task: impl Future<Output = ()> + Send + 'static) {
         let connection = self.clone();
         tokio::spawn(async move {
@@ -129,9 +131,11 @@ impl PublishingConnection {
         end.ok().and_then(|end| end.clone()).map_or_else(|| Cause::of(ENDED), |(cause, _)| cause)
     }
 
-    /// A lane of it has ended for this reason: returns the end of the connection instead, if that is why.
+    /// A lane of it has ended for this reason: returns the end of the connection instead, if that
+    /// is why.
     pub(super) async fn end_of_lane(&self, cause: Cause) -> Result<Cause, Cause> {
-        // 501 and 502 end the whole connection. lapin tells whoever waits for a result before `is_open` says so.
+        // 501 and 502 end the whole connection. lapin tells whoever waits for a result before
+        // `is_open` says so.
         let has_connection_ended = self.is_over() || cause.blame() == Blame::Copy;
         if !has_connection_ended || cause.is_of_channel() {
             return Ok(cause);
@@ -146,8 +150,13 @@ impl PublishingConnection {
         }
     }
 
-    /// The broker's answer to something other than a copy. A connection on which none comes has ended, unless the broker blocks it.
-    pub(super) async fn answer<T>(&self, missing: &str, operation: impl Future<Output = T>) -> Result<T, Cause> {
+    /// The broker's answer to something other than a copy. A connection on which none comes has
+    /// ended, unless the broker blocks it.
+    pub(super) async fn answer<T>(
+        &self,
+        missing: &str,
+        operation: impl Future<Output = T>,
+    ) -> Result<T, Cause> {
         let mut operation = std::pin::pin!(operation);
         loop {
             tokio::select! {
@@ -169,15 +178,19 @@ impl PublishingConnection {
         *next_probe = now + self.answer_timeout;
         drop(next_probe);
         let connection = self.clone();
-        // In a task, because whoever waits for a confirm may give up meanwhile, and lapin would keep the channel.
+        // In a task, because whoever waits for a confirm may give up meanwhile, and lapin would
+        // keep the channel.
         self.spawn(async move {
             // A broker that refuses a channel is alive, too.
-            let _ = connection.answer("no confirm and no answer in time", connection.connection.open_channel()).await;
+            let _ = connection
+                .answer("no confirm and no answer in time", connection.connection.open_channel())
+                .await;
         });
     }
 
-    /// Returns once the broker has not blocked the connection for about this long. While it does, it reads nothing, and after that it first has to read
-    /// what the alarm held up. So then the time begins anew.
+    /// Returns once the broker has not blocked the connection for about this long. While it does,
+    /// it reads nothing, and after that it first has to read what the alarm held up. So then the
+    /// time begins anew.
     pub(super) async fn unblocked_for(&self, time: Duration) {
         const LOOKS: u32 = 4;
         let mut looks = 0;

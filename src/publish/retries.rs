@@ -1,4 +1,5 @@
-//! What the broker's answers say about one copy, and how it is sent next. Pure: no I/O, no clock, no randomness.
+//! What the broker's answers say about one copy, and how it is sent next. Pure: no I/O, no clock,
+//! no randomness.
 
 use crate::broker::lane::cause::{Blame, Cause, Trouble};
 
@@ -31,13 +32,15 @@ pub(super) struct Retries {
 pub(super) enum SendError {
     /// The broker nacked it, as a full queue does.
     Refused,
-    /// It found no queue, although each of our exchanges has an alternate exchange that leads to one.
+    /// It found no queue, although each of our exchanges has an alternate exchange that leads to
+    /// one.
     Returned,
     /// Its connection or its lane ended before it was sent.
     NotSent,
     /// Its lane could not be opened.
     NoLane(Cause),
-    /// The broker closed its lane. `was_slow`: it had been under way for longer than usual, so it may be stored.
+    /// The broker closed its lane. `was_slow`: it had been under way for longer than usual, so it
+    /// may be stored.
     LaneClosed { cause: Cause, was_slow: bool },
     /// The connection ended.
     Disconnected { cause: Cause, suspicion: Suspicion },
@@ -59,9 +62,9 @@ impl SendError {
     pub(super) fn text(&self) -> Option<&str> {
         match self {
             Self::Refused | Self::Returned | Self::NotSent => None,
-            Self::NoLane(cause) | Self::LaneClosed { cause, .. } | Self::Disconnected { cause, .. } => {
-                Some(&cause.text)
-            }
+            Self::NoLane(cause)
+            | Self::LaneClosed { cause, .. }
+            | Self::Disconnected { cause, .. } => Some(&cause.text),
         }
     }
 }
@@ -96,13 +99,23 @@ impl Retries {
         let verdict = |next, trouble, takes_none| Verdict { next, trouble, takes_none };
         match error {
             // If the limit of the queue is removed, 3.10 goes on refusing on an old lane.
-            SendError::Refused => verdict(self.after_pause(Way::OwnLane), Some(Trouble::Refused), false),
-            SendError::Returned => verdict(self.after_pause(Way::OwnLane), Some(Trouble::Unroutable), false),
+            SendError::Refused => {
+                verdict(self.after_pause(Way::OwnLane), Some(Trouble::Refused), false)
+            }
+            SendError::Returned => {
+                verdict(self.after_pause(Way::OwnLane), Some(Trouble::Unroutable), false)
+            }
             SendError::NotSent => verdict(Next::Again, None, false),
-            SendError::NoLane(_) if self.way == Way::SharedLane => verdict(Next::Again, Some(Trouble::NoChannel), true),
-            SendError::NoLane(_) => verdict(self.after_pause(self.way), Some(Trouble::NoChannel), false),
+            SendError::NoLane(_) if self.way == Way::SharedLane => {
+                verdict(Next::Again, Some(Trouble::NoChannel), true)
+            }
+            SendError::NoLane(_) => {
+                verdict(self.after_pause(self.way), Some(Trouble::NoChannel), false)
+            }
             SendError::LaneClosed { cause, was_slow } => self.after_close(cause.blame(), *was_slow),
-            SendError::Disconnected { cause, suspicion } => self.after_disconnect(cause.blame(), *suspicion),
+            SendError::Disconnected { cause, suspicion } => {
+                self.after_disconnect(cause.blame(), *suspicion)
+            }
         }
     }
 
@@ -113,10 +126,13 @@ impl Retries {
             Blame::Nobody | Blame::Unknown => Trouble::Closed,
         };
         let next = match (self.way, blame) {
-            // The exchange refused it, or one after it, so it waits for the exchange with the others.
+            // The exchange refused it, or one after it, so it waits for the exchange with the
+            // others.
             (Way::SharedLane, Blame::Exchange(_)) if !was_slow => Next::Again,
-            // Any copy on the lane may be to blame, so each gets a lane of its own, even if the cause blames no copy: lapin does not always know why
-            // a channel ended. So does a copy that was slow: it may be stored, and must not be sent again at each close of the shared lane.
+            // Any copy on the lane may be to blame, so each gets a lane of its own, even if the
+            // cause blames no copy: lapin does not always know why a channel ended. So does a copy
+            // that was slow: it may be stored, and must not be sent again at each close of the
+            // shared lane.
             (Way::SharedLane, _) => self.at_once(Way::OwnLane),
             (Way::OwnLane | Way::NothingBeside, Blame::Copy) => self.closed_alone(Way::OwnLane),
             (Way::OwnLane | Way::NothingBeside, _) => self.after_pause(Way::OwnLane),
@@ -126,16 +142,23 @@ impl Retries {
 
     fn after_disconnect(&mut self, blame: Blame, suspicion: Suspicion) -> Verdict {
         let (next, trouble) = match (suspicion, self.way, blame) {
-            // It is not known which copy it was: this one may have reached the broker late, or the broker may have failed at something slower than
-            // reading a copy. The pause limits how often that can recur.
-            (Suspicion::Unlikely, _, Blame::Unknown | Blame::Copy) => (self.after_pause(Way::OwnLane), None),
+            // It is not known which copy it was: this one may have reached the broker late, or the
+            // broker may have failed at something slower than reading a copy. The pause limits how
+            // often that can recur.
+            (Suspicion::Unlikely, _, Blame::Unknown | Blame::Copy) => {
+                (self.after_pause(Way::OwnLane), None)
+            }
             // It had its time with nothing beside it.
             (Suspicion::Unlikely, Way::NothingBeside, _) => (self.at_once(Way::OwnLane), None),
-            (Suspicion::Unlikely, ..) | (_, _, Blame::Nobody | Blame::Exchange(_)) => (Next::Again, None),
+            (Suspicion::Unlikely, ..) | (_, _, Blame::Nobody | Blame::Exchange(_)) => {
+                (Next::Again, None)
+            }
             (Suspicion::Likely, Way::NothingBeside, Blame::Copy) => {
                 (self.closed_alone(Way::NothingBeside), Some(Trouble::Malformed))
             }
-            (_, Way::NothingBeside, _) => (self.after_pause(Way::NothingBeside), Some(Trouble::Closed)),
+            (_, Way::NothingBeside, _) => {
+                (self.after_pause(Way::NothingBeside), Some(Trouble::Closed))
+            }
             (_, Way::SharedLane | Way::OwnLane, _) => (self.at_once(Way::NothingBeside), None),
         };
         Verdict { next, trouble, takes_none: false }
@@ -189,12 +212,17 @@ mod tests {
 
     #[test]
     fn a_copy_that_is_not_taken_is_tried_on_its_own_lane_after_pauses_that_grow() {
-        for (error, trouble) in [(SendError::Refused, Trouble::Refused), (SendError::Returned, Trouble::Unroutable)] {
+        for (error, trouble) in
+            [(SendError::Refused, Trouble::Refused), (SendError::Returned, Trouble::Unroutable)]
+        {
             for way in WAYS {
                 let mut retries = in_way(way);
                 for tries in 0..3 {
                     let next = Next::AfterPause { tries };
-                    assert_eq!(retries.after(&error), Verdict { next, trouble: Some(trouble), takes_none: false });
+                    assert_eq!(
+                        retries.after(&error),
+                        Verdict { next, trouble: Some(trouble), takes_none: false }
+                    );
                     assert_eq!(retries.way(), Way::OwnLane);
                 }
             }
@@ -207,7 +235,10 @@ mod tests {
             let verdict = |next| Verdict { next, trouble: Some(trouble), takes_none: true };
             let paused = Next::AfterPause { tries: 0 };
             let slow = SendError::LaneClosed { cause: cause(code), was_slow: true };
-            assert_eq!(after(Way::SharedLane, &closed(code)), (verdict(Next::Again), Way::SharedLane));
+            assert_eq!(
+                after(Way::SharedLane, &closed(code)),
+                (verdict(Next::Again), Way::SharedLane)
+            );
             assert_eq!(after(Way::SharedLane, &slow), (verdict(Next::Again), Way::OwnLane));
             assert_eq!(after(Way::OwnLane, &closed(code)), (verdict(paused), Way::OwnLane));
         }
@@ -215,7 +246,9 @@ mod tests {
 
     #[test]
     fn after_a_close_that_blames_no_exchange_each_copy_gets_its_own_lane_at_once() {
-        for (code, trouble) in [(406, Trouble::Malformed), (320, Trouble::Closed), (541, Trouble::Closed)] {
+        for (code, trouble) in
+            [(406, Trouble::Malformed), (320, Trouble::Closed), (541, Trouble::Closed)]
+        {
             let verdict = Verdict { next: Next::Again, trouble: Some(trouble), takes_none: false };
             assert_eq!(after(Way::SharedLane, &closed(code)), (verdict, Way::OwnLane));
         }
@@ -226,7 +259,10 @@ mod tests {
         for (way, error) in [(Way::OwnLane, closed(406)), (Way::NothingBeside, disconnected(501))] {
             let mut retries = in_way(way);
             let next = [(); 3].map(|()| retries.after(&error).next);
-            assert_eq!(next, [Next::AfterPause { tries: 0 }, Next::AfterPause { tries: 1 }, Next::Unpublishable]);
+            assert_eq!(
+                next,
+                [Next::AfterPause { tries: 0 }, Next::AfterPause { tries: 1 }, Next::Unpublishable]
+            );
         }
     }
 
@@ -234,10 +270,16 @@ mod tests {
     fn a_copy_is_never_given_up_for_what_may_have_another_cause() {
         use SendError::{NoLane, NotSent, Refused, Returned};
         let closes = [403, 404, 541].map(closed);
-        for error in [Refused, Returned, NotSent, NoLane(cause(504)), disconnected(541)].into_iter().chain(closes) {
+        for error in [Refused, Returned, NotSent, NoLane(cause(504)), disconnected(541)]
+            .into_iter()
+            .chain(closes)
+        {
             for way in WAYS {
                 let mut retries = in_way(way);
-                assert!((0..100).all(|_| retries.after(&error).next != Next::Unpublishable), "{error:?}");
+                assert!(
+                    (0..100).all(|_| retries.after(&error).next != Next::Unpublishable),
+                    "{error:?}"
+                );
             }
         }
     }
@@ -245,7 +287,10 @@ mod tests {
     #[test]
     fn a_copy_that_may_have_broken_the_connection_is_tried_with_nothing_beside_it() {
         use Suspicion::{Likely, Possible, Unlikely};
-        let error = |code, suspicion| SendError::Disconnected { cause: Cause { code, text: String::new() }, suspicion };
+        let error = |code, suspicion| SendError::Disconnected {
+            cause: Cause { code, text: String::new() },
+            suspicion,
+        };
         for way in [Way::SharedLane, Way::OwnLane] {
             for (code, suspicion, expected) in [
                 (Some(501), Likely, Way::NothingBeside),
@@ -287,14 +332,17 @@ mod tests {
 
     #[test]
     fn a_copy_that_the_broker_answers_need_not_be_alone_any_more() {
-        for error in [SendError::Refused, SendError::Returned, closed(404), closed(406), closed(541)] {
+        for error in
+            [SendError::Refused, SendError::Returned, closed(404), closed(406), closed(541)]
+        {
             assert_eq!(after(Way::NothingBeside, &error).1, Way::OwnLane, "{error:?}");
         }
     }
 
     #[test]
     fn if_no_shared_lane_opens_the_whole_exchange_waits_and_for_an_own_lane_only_its_copy() {
-        let verdict = |next, takes_none| Verdict { next, trouble: Some(Trouble::NoChannel), takes_none };
+        let verdict =
+            |next, takes_none| Verdict { next, trouble: Some(Trouble::NoChannel), takes_none };
         let error = SendError::NoLane(cause(504));
         assert_eq!(after(Way::SharedLane, &error), (verdict(Next::Again, true), Way::SharedLane));
         let paused = Next::AfterPause { tries: 0 };

@@ -1,4 +1,5 @@
-//! A lane that runs: sends copies in their order, and tells whoever waits for one what the broker has answered.
+//! A lane that runs: sends copies in their order, and tells whoever waits for one what the broker
+//! has answered.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -28,7 +29,8 @@ pub(super) enum SendAnswer {
     Closed(Cause),
 }
 
-/// A handle to a lane. The lane is closed when nobody has a handle to it or waits for an answer any more.
+/// A handle to a lane. The lane is closed when nobody has a handle to it or waits for an answer any
+/// more.
 #[derive(Clone)]
 pub(super) struct RunningLane {
     requests: mpsc::UnboundedSender<Request>,
@@ -49,16 +51,25 @@ impl RunningLane {
         let counted = connection.lanes.clone();
         let in_use = Arc::strong_count(&connection.lanes) - 2;
         let (requests, receiver) = mpsc::unbounded_channel();
-        let running = Self { requests, connection: connection.clone(), has_refused: Arc::default() };
+        let running =
+            Self { requests, connection: connection.clone(), has_refused: Arc::default() };
         let (opened, opening) = oneshot::channel();
         let (of, has_refused) = (connection.clone(), running.has_refused.clone());
-        // In a task, because whoever needs the lane may give up meanwhile, and lapin would keep the channel.
+        // In a task, because whoever needs the lane may give up meanwhile, and lapin would keep the
+        // channel.
         connection.spawn(async move {
             match Lane::open(of.connection.clone(), in_use).await {
                 Ok(lane) => {
                     let _ = opened.send(Ok(()));
                     let waiting = BTreeMap::new();
-                    let run = Run { lane, connection: of, _counted: counted, has_refused, waiting, sent: 0 };
+                    let run = Run {
+                        lane,
+                        connection: of,
+                        _counted: counted,
+                        has_refused,
+                        waiting,
+                        sent: 0,
+                    };
                     run.run(receiver).await;
                 }
                 Err(error) => {
@@ -83,13 +94,14 @@ impl RunningLane {
         Arc::ptr_eq(&self.connection, connection) && !self.requests.is_closed()
     }
 
-    /// Whether a full queue has refused a copy on it. 3.10 goes on refusing on it if the limit of the queue is removed.
+    /// Whether a full queue has refused a copy on it. 3.10 goes on refusing on it if the limit of
+    /// the queue is removed.
     pub(super) fn has_refused(&self) -> bool {
         self.has_refused.load(Ordering::Relaxed)
     }
 
-    /// Sends a copy after those before it. An answer that never comes means that it was not sent: nobody waited any longer, the broker blocked the
-    /// connection, or the lane had ended.
+    /// Sends a copy after those before it. An answer that never comes means that it was not sent:
+    /// nobody waited any longer, the broker blocked the connection, or the lane had ended.
     pub(super) fn send(&self, copy: Arc<Outgoing>) -> oneshot::Receiver<SendAnswer> {
         let (answer, receiver) = oneshot::channel();
         // Without a lane, the sender is dropped.
@@ -122,7 +134,8 @@ impl Run {
                     }
                     if let Some(cause) = self.take(arrived) {
                         requests.close();
-                        // lapin fails all of them together, except for those that it has not written yet.
+                        // lapin fails all of them together, except for those that it has not
+                        // written yet.
                         let remaining: Vec<_> = results.collect().await;
                         self.take(remaining);
                         self.waiting.into_values().for_each(|waiting| drop(waiting.send(SendAnswer::Closed(cause.clone()))));
@@ -136,13 +149,20 @@ impl Run {
                 () = given_up(&mut self.waiting), if !is_needed => break,
             }
         }
-        // Beside each other: the close waits for lapin to write what was sent, and lapin tells that to those who wait for results.
-        let _ = tokio::join!(self.lane.channel.close("done"), results.for_each(|_| std::future::ready(())));
+        // Beside each other: the close waits for lapin to write what was sent, and lapin tells that
+        // to those who wait for results.
+        let _ = tokio::join!(
+            self.lane.channel.close("done"),
+            results.for_each(|_| std::future::ready(()))
+        );
     }
 
-    /// lapin would keep what is sent while the broker blocks the connection, and send it after the alarm, although its delivery may have gone back
-    /// meanwhile.
-    fn send(&mut self, Request { copy, answer }: Request) -> Option<BoxFuture<'static, PublishResult>> {
+    /// lapin would keep what is sent while the broker blocks the connection, and send it after the
+    /// alarm, although its delivery may have gone back meanwhile.
+    fn send(
+        &mut self,
+        Request { copy, answer }: Request,
+    ) -> Option<BoxFuture<'static, PublishResult>> {
         if answer.is_closed() || self.connection.connection.is_blocked() {
             return None;
         }

@@ -11,7 +11,8 @@ use crate::broker::connection::Link;
 use crate::broker::keeper::Keeper;
 use crate::lock::lock;
 
-/// How many copies are tried on lanes of their own at once. Those whose confirm takes longer than usual do not count.
+/// How many copies are tried on lanes of their own at once. Those whose confirm takes longer than
+/// usual do not count.
 pub(super) const TRIALS: usize = 16;
 
 pub(super) struct Shared {
@@ -22,8 +23,8 @@ pub(super) struct Shared {
     /// The connection, while there is one.
     pub(super) connection: watch::Sender<Option<Arc<PublishingConnection>>>,
     pub(super) exchanges: Mutex<BTreeMap<String, Arc<Exchange>>>,
-    /// Read-locked by each copy while it may still break the connection. Write-locked by a copy that is suspected of having broken it, so that it
-    /// is sent with nothing beside it.
+    /// Read-locked by each copy while it may still break the connection. Write-locked by a copy
+    /// that is suspected of having broken it, so that it is sent with nothing beside it.
     pub(super) may_break: RwLock<()>,
     /// Lets one copy at a time wait for that.
     pub(super) alone: Semaphore,
@@ -33,12 +34,15 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// Returns a connection that copies can be sent on, as soon as there is one. The topology has been declared by then: an exchange without its
-    /// bindings would send everything to the stray queue.
+    /// Returns a connection that copies can be sent on, as soon as there is one. The topology has
+    /// been declared by then: an exchange without its bindings would send everything to the stray
+    /// queue.
     pub(super) async fn connected(&self) -> Arc<PublishingConnection> {
         let mut present = self.connection.subscribe();
         loop {
-            if let Some(connection) = present.borrow_and_update().clone().filter(|connection| !connection.is_over()) {
+            if let Some(connection) =
+                present.borrow_and_update().clone().filter(|connection| !connection.is_over())
+            {
                 return connection;
             }
             // `self` owns the sender, so this cannot fail.

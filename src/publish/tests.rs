@@ -38,26 +38,43 @@ struct Outcome {
 
 /// Plays a scenario in virtual time.
 fn play(scenario: &Scenario) -> Outcome {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
     let _seeded = crate::random::seed(scenario.seed);
     runtime.block_on(async {
         let broker = Broker::new(scenario);
         let ended = dialing(Arc::new(broker.clone()), publish_all(scenario, broker.clone())).await;
         let state = broker.lock();
-        Outcome { ended, fates: state.fates.clone(), opened: state.opened, most_channels: state.most_channels }
+        Outcome {
+            ended,
+            fates: state.fates.clone(),
+            opened: state.opened,
+            most_channels: state.most_channels,
+        }
     })
 }
 
 fn start() -> (CopyPublisher, AbortOnDropHandle<()>) {
     let settings = BrokerSettings { timeout: Duration::from_secs(2), ..BrokerSettings::default() };
     let link = |name: &str| Arc::new(Link::new(name.to_owned(), settings.clone()));
-    let keeper = Keeper::new(link("consuming"), TopologyMode::Declare, Topology::default(), Vec::new());
+    let keeper =
+        Keeper::new(link("consuming"), TopologyMode::Declare, Topology::default(), Vec::new());
     CopyPublisher::start(link("publishing"), Arc::new(keeper), ["x0".to_owned()], |_| ())
 }
 
 fn copy(number: usize, exchange: usize) -> Arc<Outgoing> {
-    let (exchange, key, body) = (short(&format!("x{exchange}")).unwrap(), short("key").unwrap(), vec![number as u8]);
-    Arc::new(Outgoing::new(exchange, key, Bytes::from(body), BasicProperties::default(), BasicProperties::default))
+    let (exchange, key, body) =
+        (short(&format!("x{exchange}")).unwrap(), short("key").unwrap(), vec![number as u8]);
+    Arc::new(Outgoing::new(
+        exchange,
+        key,
+        Bytes::from(body),
+        BasicProperties::default(),
+        BasicProperties::default,
+    ))
 }
 
 async fn publish_all(scenario: &Scenario, broker: Broker) -> Vec<Ended> {
@@ -121,8 +138,9 @@ fn weather() -> impl Strategy<Value = Weather> {
 }
 
 fn plan(nature: impl Strategy<Value = Nature>) -> impl Strategy<Value = Plan> {
-    (time(), 0..EXCHANGES, nature, prop::option::weighted(0.2, span()))
-        .prop_map(|(at, exchange, nature, withdrawn_after)| Plan { at, exchange, nature, withdrawn_after })
+    (time(), 0..EXCHANGES, nature, prop::option::weighted(0.2, span())).prop_map(
+        |(at, exchange, nature, withdrawn_after)| Plan { at, exchange, nature, withdrawn_after },
+    )
 }
 
 prop_compose! {
@@ -155,8 +173,9 @@ prop_compose! {
 proptest! {
     #![proptest_config(models(60))]
 
-    /// The model itself checks, at each send, that somebody waits for the copy, that it is not under way, that it has rested for long enough if it
-    /// was refused, that the broker reads the connection, and that a copy which has broken a connection is sent with nothing beside it.
+    /// The model itself checks, at each send, that somebody waits for the copy, that it is not
+    /// under way, that it has rested for long enough if it was refused, that the broker reads the
+    /// connection, and that a copy which has broken a connection is sent with nothing beside it.
     #[test]
     fn whatever_the_broker_does_each_copy_is_confirmed_in_the_end_and_none_is_multiplied(scenario in scenario()) {
         let outcome = play(&scenario);
@@ -190,8 +209,13 @@ fn copies(nature: Nature, count: usize) -> Vec<Plan> {
 #[test]
 fn refused_copies_use_at_most_a_few_channels_at_once() {
     let moods = vec![(0, 0, Mood::Full), (60_000, 0, Mood::Open)];
-    let scenario =
-        Scenario { seed: 1, goes_on_refusing: true, copies: copies(Nature::Fine, 200), moods, weather: Vec::new() };
+    let scenario = Scenario {
+        seed: 1,
+        goes_on_refusing: true,
+        copies: copies(Nature::Fine, 200),
+        moods,
+        weather: Vec::new(),
+    };
     let outcome = play(&scenario);
     assert!(outcome.ended.iter().all(|ended| matches!(ended, Some((Ok(()), _)))));
     assert!(
@@ -204,31 +228,59 @@ fn refused_copies_use_at_most_a_few_channels_at_once() {
 #[test]
 fn one_copy_finds_out_whether_an_exchange_takes_any_again() {
     let moods = vec![(0, 0, Mood::Missing), (60_000, 0, Mood::Open)];
-    let scenario =
-        Scenario { seed: 1, goes_on_refusing: false, copies: copies(Nature::Fine, 200), moods, weather: Vec::new() };
+    let scenario = Scenario {
+        seed: 1,
+        goes_on_refusing: false,
+        copies: copies(Nature::Fine, 200),
+        moods,
+        weather: Vec::new(),
+    };
     let outcome = play(&scenario);
     assert!(outcome.ended.iter().all(|ended| matches!(ended, Some((Ok(()), _)))));
     let sends = outcome.fates.iter().map(|fate| fate.sent).sum::<u32>();
     assert!(outcome.opened < 100, "{} channels", outcome.opened);
-    assert!(sends < 3 * 200, "{sends} sends of 200 copies: at first, one of them now and then, and in the end");
+    assert!(
+        sends < 3 * 200,
+        "{sends} sends of 200 copies: at first, one of them now and then, and in the end"
+    );
 }
 
-/// An alarm begins while one copy is under way and a lane is opened for another. The broker answers both soon after it.
+/// An alarm begins while one copy is under way and a lane is opened for another. The broker answers
+/// both soon after it.
 #[test]
 fn a_broker_has_time_to_answer_after_an_alarm() {
     for length in (1_900..2_100).chain(3_900..4_100) {
-        let copies = [0, 1].map(|exchange| Plan { at: 500, exchange, nature: Nature::Fine, withdrawn_after: None });
+        let copies = [0, 1].map(|exchange| Plan {
+            at: 500,
+            exchange,
+            nature: Nature::Fine,
+            withdrawn_after: None,
+        });
         let (moods, weather) = (Vec::new(), vec![(501, Weather::Block(length))]);
-        let scenario = Scenario { seed: length, goes_on_refusing: false, copies: copies.to_vec(), moods, weather };
+        let scenario = Scenario {
+            seed: length,
+            goes_on_refusing: false,
+            copies: copies.to_vec(),
+            moods,
+            weather,
+        };
         let outcome = play(&scenario);
-        assert_eq!(outcome.opened, 2, "a lane for each of the two, on one connection, with an alarm of {length} ms");
+        assert_eq!(
+            outcome.opened, 2,
+            "a lane for each of the two, on one connection, with an alarm of {length} ms"
+        );
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_panic_in_a_lane_panics_the_publishing_task() {
-    let scenario =
-        Scenario { seed: 1, goes_on_refusing: false, copies: Vec::new(), moods: Vec::new(), weather: Vec::new() };
+    let scenario = Scenario {
+        seed: 1,
+        goes_on_refusing: false,
+        copies: Vec::new(),
+        moods: Vec::new(),
+        weather: Vec::new(),
+    };
     let broker = Broker::new(&scenario);
     dialing(Arc::new(broker), async {
         let (publisher, running) = start();

@@ -13,7 +13,8 @@ const RECOVERED_AFTER: Duration = Duration::from_secs(10);
 /// How often to call [`Troubles::log_recovery`].
 pub(super) const CHECK_RECOVERY_EVERY: Duration = Duration::from_secs(5);
 
-/// The trouble that copies have with one exchange. Each kind is logged once, until the exchange has recovered.
+/// The trouble that copies have with one exchange. Each kind is logged once, until the exchange has
+/// recovered.
 pub(super) struct Troubles {
     exchange: String,
     state: Mutex<State>,
@@ -38,7 +39,10 @@ impl Troubles {
         let mut state = lock(&self.state);
         if state.calm_since.is_some_and(|since| clock::elapsed(since) >= RECOVERED_AFTER) {
             *state = State::default();
-            tracing::info!(exchange = self.exchange, "the broker accepts copies to this exchange again");
+            tracing::info!(
+                exchange = self.exchange,
+                "the broker accepts copies to this exchange again"
+            );
         }
     }
 }
@@ -80,16 +84,28 @@ impl Drop for CopyTrouble<'_> {
 fn advice(trouble: Trouble) -> String {
     let what = match trouble {
         Trouble::Refused => "the broker refuses copies; is a queue full?",
-        Trouble::Forbidden => "copies are not allowed; does the user have write permission on this exchange?",
-        Trouble::Missing => "the exchange does not exist; declaring it again if topology is \"declare\".",
-        Trouble::Unroutable => "copies are unroutable; do the alternate exchange and the stray queue still exist?",
-        Trouble::Unconfirmed => "confirms are late on a live connection; has a quorum queue lost its majority?",
+        Trouble::Forbidden => {
+            "copies are not allowed; does the user have write permission on this exchange?"
+        }
+        Trouble::Missing => {
+            "the exchange does not exist; declaring it again if topology is \"declare\"."
+        }
+        Trouble::Unroutable => {
+            "copies are unroutable; do the alternate exchange and the stray queue still exist?"
+        }
+        Trouble::Unconfirmed => {
+            "confirms are late on a live connection; has a quorum queue lost its majority?"
+        }
         Trouble::Malformed => {
             return "the broker closed the channel or connection because of a copy; it is retried alone, and given up if this happens three times"
                 .to_owned();
         }
-        Trouble::NoChannel => "no channel can be opened for copies; is channel_max too low for this service?",
-        Trouble::Closed => "the broker closed the channel that carried a copy; see the broker's log.",
+        Trouble::NoChannel => {
+            "no channel can be opened for copies; is channel_max too low for this service?"
+        }
+        Trouble::Closed => {
+            "the broker closed the channel that carried a copy; see the broker's log."
+        }
     };
     format!("{what} Copies are retried until the broker accepts them; their messages stay unacked")
 }

@@ -30,7 +30,8 @@ async fn keep_connected(shared: &Shared) {
             Ok(connection) => {
                 logged = None;
                 let (since, events) = (Instant::now(), connection.events());
-                let publishing = PublishingConnection::new(connection.clone(), link.answer_timeout());
+                let publishing =
+                    PublishingConnection::new(connection.clone(), link.answer_timeout());
                 let begin = async {
                     // Copies wait, so the limit is for all parts together.
                     let _ = timeout(link.answer_timeout(), keeper.repair()).await;

@@ -12,7 +12,11 @@ crate::debug::debug_is_display!(PublishError);
 #[non_exhaustive]
 pub enum PublishError {
     /// No queue takes the message, so the broker returned it.
-    #[error("no queue takes a message to {}; {}", destination(exchange, routing_key), remedy(exchange, routing_key))]
+    #[error(
+        "no queue takes a message to {}; {}",
+        destination(exchange, routing_key),
+        remedy(exchange, routing_key)
+    )]
     Unroutable {
         /// The exchange; empty for the default exchange.
         exchange: String,
@@ -46,7 +50,8 @@ pub enum PublishError {
         /// When the message was to be sent.
         now: Timestamp,
     },
-    /// A header has a number that is not finite. The broker would close the connection, and other messages under way would fail (4.3).
+    /// A header has a number that is not finite. The broker would close the connection, and other
+    /// messages under way would fail (4.3).
     #[error("the header {header:?} has a number that is not finite; send it as text")]
     NotFinite {
         /// The header's name. The number may be in its table or list.
@@ -105,7 +110,10 @@ impl PublishError {
     pub(super) fn of_operation(exchange: &str, what: &str, error: &lapin::Error) -> Self {
         // Alike on 3.10, 4.0 and 4.3.
         if describe(error).starts_with("NOT_FOUND - no exchange ") {
-            return Self::NoExchange { exchange: exchange.to_owned(), problem: Problem::of_lapin(error) };
+            return Self::NoExchange {
+                exchange: exchange.to_owned(),
+                problem: Problem::of_lapin(error),
+            };
         }
         Error::of_operation(what, error).into()
     }
@@ -121,12 +129,18 @@ pub(super) fn destination(exchange: &str, routing_key: &str) -> String {
 
 /// A time span without the fractions of a second, which nobody needs of a long one.
 fn ago(time: Duration) -> humantime::FormattedDuration {
-    humantime::format_duration(if time < Duration::from_secs(1) { time } else { Duration::from_secs(time.as_secs()) })
+    humantime::format_duration(if time < Duration::from_secs(1) {
+        time
+    } else {
+        Duration::from_secs(time.as_secs())
+    })
 }
 
 fn remedy(exchange: &str, routing_key: &str) -> String {
     if exchange.is_empty() {
-        return format!("start its service, or declare it with `rehop topology declare --queue {routing_key}`");
+        return format!(
+            "start its service, or declare it with `rehop topology declare --queue {routing_key}`"
+        );
     }
     "bind a queue that takes this routing key".to_owned()
 }

@@ -17,8 +17,8 @@ use crate::wire::{Room, properties_size};
 
 /// A message to publish: where to, a body, and properties.
 ///
-/// It gets its id here, so that a consumer can recognise a second publish of the same value. There is no `expiration`: see
-/// [`deadline`](Self::deadline).
+/// It gets its id here, so that a consumer can recognise a second publish of the same value. There
+/// is no `expiration`: see [`deadline`](Self::deadline).
 ///
 /// ```
 /// use rehop::Publish;
@@ -101,14 +101,15 @@ impl Publish {
         self
     }
 
-    /// The `content_encoding` property, such as `gzip`. It says what the body is; nothing is compressed.
+    /// The `content_encoding` property, such as `gzip`. It says what the body is; nothing is
+    /// compressed.
     pub fn content_encoding(mut self, encoding: impl Into<String>) -> Self {
         self.content_encoding = Some(encoding.into());
         self
     }
 
-    /// The `message_id` property: the same for each copy of one message, so that a consumer can recognise duplicates. The default
-    /// is a random id.
+    /// The `message_id` property: the same for each copy of one message, so that a consumer can
+    /// recognise duplicates. The default is a random id.
     pub fn message_id(mut self, id: impl Into<String>) -> Self {
         self.id = id.into();
         self
@@ -138,21 +139,27 @@ impl Publish {
         self
     }
 
-    /// The `priority` property. A classic queue with `x-max-priority` obeys it, and a quorum queue from RabbitMQ 4.0 on prefers
-    /// messages above 4.
+    /// The `priority` property. A classic queue with `x-max-priority` obeys it, and a quorum queue
+    /// from RabbitMQ 4.0 on prefers messages above 4.
     pub fn priority(mut self, priority: u8) -> Self {
         self.priority = Some(priority);
         self
     }
 
-    /// The message gets no attempt from this time on. The default is the consuming service's `retry.max_age`.
+    /// The message gets no attempt from this time on. The default is the consuming service's
+    /// `retry.max_age`.
     pub fn deadline(mut self, deadline: impl Into<Timestamp>) -> Self {
         self.deadline = Some(deadline.into());
         self
     }
 
-    /// A header. `traceparent`, `tracestate` and `baggage` are replaced if there is a current trace context. Numbers must be finite.
-    pub fn header<'a>(mut self, name: impl Into<String>, value: impl Into<HeaderValue<'a>>) -> Self {
+    /// A header. `traceparent`, `tracestate` and `baggage` are replaced if there is a current trace
+    /// context. Numbers must be finite.
+    pub fn header<'a>(
+        mut self,
+        name: impl Into<String>,
+        value: impl Into<HeaderValue<'a>>,
+    ) -> Self {
         self.headers.insert(name.into(), value.into().to_amqp());
         self
     }
@@ -170,8 +177,8 @@ impl Publish {
         &self.routing_key
     }
 
-    /// The message as it is sent, with its deadline and its trace context. A trace context that was set as a header stays if there
-    /// is no current one.
+    /// The message as it is sent, with its deadline and its trace context. A trace context that was
+    /// set as a header stays if there is no current one.
     pub(super) fn write(
         self,
         expiry_header: &str,
@@ -192,13 +199,20 @@ impl Publish {
         if let Some((name, _)) = headers.iter().find(|(_, value)| !is_finite(value)) {
             return Err(PublishError::NotFinite { header: name.clone() });
         }
-        headers.extend(trace.into_iter().map(|(name, value)| (name.to_owned(), AMQPValue::LongString(value.into()))));
+        headers.extend(
+            trace
+                .into_iter()
+                .map(|(name, value)| (name.to_owned(), AMQPValue::LongString(value.into()))),
+        );
         let mut table = BTreeMap::new();
         for (name, value) in headers {
             table.insert(short("a header's name", name)?, value);
         }
         if let Some(deadline) = self.deadline {
-            table.insert(short("expiry_header", expiry_header)?, AMQPValue::LongLongInt(deadline.as_millis()));
+            table.insert(
+                short("expiry_header", expiry_header)?,
+                AMQPValue::LongLongInt(deadline.as_millis()),
+            );
         }
         let mut properties = BasicProperties::default()
             .with_delivery_mode(2)
@@ -223,7 +237,11 @@ impl Publish {
         // The broker would close the connection, and with it whatever else is being published.
         let (bytes, limit) = (properties_size(&properties), room.to_wait());
         if bytes > limit {
-            return Err(PublishError::TooLong { what: "the content header".to_owned(), bytes, limit });
+            return Err(PublishError::TooLong {
+                what: "the content header".to_owned(),
+                bytes,
+                limit,
+            });
         }
         Ok(Written {
             exchange: short("the exchange's name", self.exchange)?,
@@ -247,7 +265,11 @@ fn is_finite(value: &AMQPValue) -> bool {
 fn short(what: &str, text: impl Into<String>) -> Result<ShortString, PublishError> {
     let text = text.into();
     let bytes = text.len();
-    ShortString::try_new(text).map_err(|_| PublishError::TooLong { what: what.to_owned(), bytes, limit: 255 })
+    ShortString::try_new(text).map_err(|_| PublishError::TooLong {
+        what: what.to_owned(),
+        bytes,
+        limit: 255,
+    })
 }
 
 #[cfg(test)]
@@ -258,19 +280,27 @@ mod tests {
 
     #[test]
     fn a_message_is_written_with_its_deadline_and_the_current_trace_context() {
-        let message = Publish::to_queue("orders").header("traceparent", "old").header("tracestate", "old");
+        let message =
+            Publish::to_queue("orders").header("traceparent", "old").header("tracestate", "old");
         let message = message.header("baggage", "old").header("tenant", "a");
-        let message = message.json(&7).unwrap().deadline(NOW + Duration::from_secs(1)).kind("Order");
-        let message = message.content_encoding("gzip").reply_to("answers").app_id("shop").priority(9);
+        let message =
+            message.json(&7).unwrap().deadline(NOW + Duration::from_secs(1)).kind("Order");
+        let message =
+            message.content_encoding("gzip").reply_to("answers").app_id("shop").priority(9);
         let id = message.id().to_owned();
-        let written = message.write("deadline", vec![("traceparent", "new".to_owned())], NOW, Room::DEFAULT).unwrap();
+        let written = message
+            .write("deadline", vec![("traceparent", "new".to_owned())], NOW, Room::DEFAULT)
+            .unwrap();
         let headers = written.properties.headers().as_ref().unwrap().inner();
         let names: Vec<_> = headers.keys().map(ShortString::as_str).collect();
         assert_eq!(names, ["deadline", "tenant", "traceparent"]);
         assert_eq!(headers["deadline"], AMQPValue::LongLongInt(1_700_000_001_000));
         assert_eq!(headers["traceparent"], AMQPValue::LongString("new".into()));
         assert_eq!(written.properties.message_id().as_ref().unwrap().as_str(), id);
-        assert_eq!((*written.properties.delivery_mode(), *written.properties.priority()), (Some(2), Some(9)));
+        assert_eq!(
+            (*written.properties.delivery_mode(), *written.properties.priority()),
+            (Some(2), Some(9))
+        );
         let properties = &written.properties;
         for (text, expected) in [
             (properties.content_type(), "application/json"),
@@ -297,7 +327,8 @@ mod tests {
     #[test]
     fn what_cannot_be_published_is_an_error_before_it_is_sent() {
         let check = |message: Publish, expected: &str| {
-            let error = message.write("rehop-expires-at", Vec::new(), NOW, Room::DEFAULT).unwrap_err();
+            let error =
+                message.write("rehop-expires-at", Vec::new(), NOW, Room::DEFAULT).unwrap_err();
             assert_eq!(error.to_string(), expected);
             assert!(!error.is_transient());
         };
@@ -314,7 +345,8 @@ mod tests {
         check(message().reply_to(&long), "the queue to reply to has 256 bytes, and may have 255");
         check(message().header(&long, ""), "a header's name has 256 bytes, and may have 255");
         for number in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
-            let nested = HeaderValue::Table(vec![("b", HeaderValue::List(vec![1.into(), number.into()]))]);
+            let nested =
+                HeaderValue::Table(vec![("b", HeaderValue::List(vec![1.into(), number.into()]))]);
             for message in [message().header("a", number), message().header("a", nested)] {
                 check(message, "the header \"a\" has a number that is not finite; send it as text");
             }
@@ -322,6 +354,9 @@ mod tests {
         let large = || message().header("h", &*"x".repeat(200_000));
         let error = large().write("e", Vec::new(), NOW, Room::DEFAULT).unwrap_err().to_string();
         assert!(error.starts_with("the content header has 200"), "{error}");
-        assert!(large().write("e", Vec::new(), NOW, Room::of_frame(1024 * 1024)).is_ok(), "a larger frame has room");
+        assert!(
+            large().write("e", Vec::new(), NOW, Room::of_frame(1024 * 1024)).is_ok(),
+            "a larger frame has room"
+        );
     }
 }

@@ -1,7 +1,9 @@
-//! Publishes messages for a service: each is confirmed by the broker, or an error that says what is wrong.
+//! Publishes messages for a service: each is confirmed by the broker, or an error that says what is
+//! wrong.
 //!
-//! Unlike a copy, such a message is not retried here: whoever publishes it learns at once that nothing takes it. At most one
-//! message is under way on a channel, so a return or a closed channel belongs to it alone.
+//! Unlike a copy, such a message is not retried here: whoever publishes it learns at once that
+//! nothing takes it. At most one message is under way on a channel, so a return or a closed channel
+//! belongs to it alone.
 
 mod error;
 mod message;
@@ -29,7 +31,8 @@ use crate::settings::address::{self, Server};
 use crate::telemetry::metrics::{Instruments, PublisherMetrics};
 use crate::telemetry::producer::PublishSpan;
 
-/// How many messages are under way at a time, each on a channel of its own; fewer if the broker allows fewer channels. Further ones wait.
+/// How many messages are under way at a time, each on a channel of its own; fewer if the broker
+/// allows fewer channels. Further ones wait.
 const MAX_CHANNELS: usize = 64;
 
 /// How long lapin may take after an alarm to send what has waited for its end.
@@ -69,14 +72,17 @@ impl Drop for Call<'_> {
 
 /// Publishes messages, with confirms, on a connection of its own. Clones share it.
 ///
-/// lapin logs a message that no queue takes, with its body, as a warning: filter by `lapin=off`, as rehop's own subscriber does.
+/// lapin logs a message that no queue takes, with its body, as a warning: filter by `lapin=off`, as
+/// rehop's own subscriber does.
 ///
-/// A message is persistent and has an id, and it carries the current trace context. [`publish`](Self::publish) returns when the
-/// broker has confirmed it. A lost connection is opened again for the next message. For throughput, publish concurrently: up to
-/// 64 messages are under way at a time, or fewer if the broker allows fewer channels.
+/// A message is persistent and has an id, and it carries the current trace context.
+/// [`publish`](Self::publish) returns when the broker has confirmed it. A lost connection is opened
+/// again for the next message. For throughput, publish concurrently: up to 64 messages are under
+/// way at a time, or fewer if the broker allows fewer channels.
 ///
-/// Exchanges of the delayed-message plugin are not supported: they return each message at once, so [`publish`](Self::publish) fails with
-/// [`PublishError::Unroutable`], although the message is delivered later.
+/// Exchanges of the delayed-message plugin are not supported: they return each message at once, so
+/// [`publish`](Self::publish) fails with [`PublishError::Unroutable`], although the message is
+/// delivered later.
 ///
 /// ```no_run
 /// use std::time::{Duration, SystemTime};
@@ -107,19 +113,22 @@ struct Inner {
     idle: Mutex<Vec<OpenChannel>>,
 }
 
-/// A channel, with a handle to its connection, so that [`Link::retire`] does not close the connection while the channel is used.
+/// A channel, with a handle to its connection, so that [`Link::retire`] does not close the
+/// connection while the channel is used.
 struct OpenChannel {
     channel: Arc<dyn Channel>,
     connection: Arc<dyn Connection>,
 }
 
 impl Publisher {
-    /// Connects to the broker. Set up [telemetry](crate::telemetry) first, if its metrics are to be recorded. Of the settings, `broker`, `namespace` (for the connection's name) and `expiry_header` matter.
+    /// Connects to the broker. Set up [telemetry](crate::telemetry) first, if its metrics are to be
+    /// recorded. Of the settings, `broker`, `namespace` (for the connection's name) and
+    /// `expiry_header` matter.
     ///
     /// # Errors
     ///
-    /// When the settings are wrong, when the broker refuses the login, or when it is unreachable for longer than
-    /// `broker.startup_timeout`.
+    /// When the settings are wrong, when the broker refuses the login, or when it is unreachable
+    /// for longer than `broker.startup_timeout`.
     pub async fn connect(settings: &Settings) -> Result<Self, Error> {
         let settings = settings.resolve()?.settings;
         let link = Link::new(format!("{} publisher", settings.namespace), settings.broker.clone());
@@ -137,24 +146,33 @@ impl Publisher {
 
     /// Publishes a message and returns when the broker has confirmed it.
     ///
-    /// If the future is dropped, or after an error that [is transient](PublishError::is_transient), the message may have been
-    /// published. Publish it again with the same [id](Publish::id), so that its consumer can recognise a duplicate.
+    /// If the future is dropped, or after an error that [is transient](PublishError::is_transient),
+    /// the message may have been published. Publish it again with the same [id](Publish::id), so
+    /// that its consumer can recognise a duplicate.
     ///
     /// # Errors
     ///
-    /// When no queue takes the message, its exchange does not exist, its deadline has passed, the broker refuses it, or the
-    /// connection is lost. Nothing is confirmed then.
+    /// When no queue takes the message, its exchange does not exist, its deadline has passed, the
+    /// broker refuses it, or the connection is lost. Nothing is confirmed then.
     pub async fn publish(&self, message: Publish) -> Result<(), PublishError> {
         let Inner { link, server, expiry_header, metrics, slots, .. } = &*self.0;
         let started = clock::now();
-        let destination = [message.exchange(), message.routing_key()].into_iter().find(|name| !name.is_empty());
+        let destination =
+            [message.exchange(), message.routing_key()].into_iter().find(|name| !name.is_empty());
         let destination = destination.unwrap_or_default().to_owned();
-        let span = PublishSpan::start(message.exchange(), message.routing_key(), message.id(), server.as_ref());
-        let written = message.write(expiry_header, span.headers(), clock::date().into(), link.room());
+        let span = PublishSpan::start(
+            message.exchange(),
+            message.routing_key(),
+            message.id(),
+            server.as_ref(),
+        );
+        let written =
+            message.write(expiry_header, span.headers(), clock::date().into(), link.room());
         let call = Call { span, metrics, destination, started, has_ended: false };
         let published = async {
             let written = written?;
-            // Before the slot: all who wait for a connection share its failure, also those who would wait for a slot.
+            // Before the slot: all who wait for a connection share its failure, also those who
+            // would wait for a slot.
             link.get().await?;
             let mut slot = pin!(slots.clone().acquire_owned());
             let limit = link.answer_timeout();
@@ -176,7 +194,8 @@ impl Publisher {
         published
     }
 
-    /// Closes the connection. Without this it is closed when the process ends, or when the broker misses the heartbeats.
+    /// Closes the connection. Without this it is closed when the process ends, or when the broker
+    /// misses the heartbeats.
     pub async fn close(self) {
         self.0.link.close().await;
     }
@@ -190,7 +209,8 @@ impl Publisher {
         let Written { exchange, routing_key, properties, body } = message;
         let (to, key) = (exchange.to_string(), routing_key.to_string());
         let what = format!("publishing to {}", error::destination(&to, &key));
-        // What is sent to a blocked connection waits in the client, and would be published after the caller was told that it is not.
+        // What is sent to a blocked connection waits in the client, and would be published after
+        // the caller was told that it is not.
         if timeout(limit, self.0.link.unblocked()).await.is_err() {
             return Err(Error::Timeout { what, limit }.into());
         }
@@ -198,9 +218,11 @@ impl Publisher {
             Some(open) => open,
             None => self.open_channel(limit).await?,
         };
-        // A channel is used again only after its message is confirmed or refused. Until then a return could still come on it.
-        // In a task that keeps the slot, because this future may be dropped, and a dropped channel is closed: lapin would send the close
-        // before the message, which may still wait for the end of an alarm, and the broker would then close the whole connection.
+        // A channel is used again only after its message is confirmed or refused. Until then a
+        // return could still come on it. In a task that keeps the slot, because this future may be
+        // dropped, and a dropped channel is closed: lapin would send the close before the message,
+        // which may still wait for the end of an alarm, and the broker would then close the whole
+        // connection.
         let inner = self.0.clone();
         let publishing = tokio::spawn(async move {
             let publishing = open.channel.publish(exchange, routing_key, &body, properties, true);
@@ -223,18 +245,25 @@ impl Publisher {
         });
         let result = match timeout(limit, publishing).await {
             Ok(Ok(Some(published))) => published,
-            Ok(Err(ended)) => return Err(Error::Lost { what, problem: ended.to_string().into() }.into()),
+            Ok(Err(ended)) => {
+                return Err(Error::Lost { what, problem: ended.to_string().into() }.into());
+            }
             Ok(Ok(None)) | Err(_) => return Err(Error::Timeout { what, limit }.into()),
         };
         match result.map_err(|error| PublishError::of_operation(&to, &what, &error))? {
             Confirmation::Ack(None) => Ok(()),
-            Confirmation::Ack(Some(_)) | Confirmation::Nack(Some(_)) => Err(PublishError::unroutable(&to, &key)),
+            Confirmation::Ack(Some(_)) | Confirmation::Nack(Some(_)) => {
+                Err(PublishError::unroutable(&to, &key))
+            }
             // The channel confirms, so the last of these does not occur.
-            Confirmation::Nack(None) | Confirmation::NotRequested => Err(PublishError::refused(&to, &key)),
+            Confirmation::Nack(None) | Confirmation::NotRequested => {
+                Err(PublishError::refused(&to, &key))
+            }
         }
     }
 
-    /// A connection that answers nothing may look alive, so it is given up, and the next message is published by another.
+    /// A connection that answers nothing may look alive, so it is given up, and the next message is
+    /// published by another.
     async fn open_channel(&self, limit: Duration) -> Result<OpenChannel, Error> {
         let connection = self.0.link.get().await?;
         match answer("opening a channel", limit, open_confirming(&*connection)).await {

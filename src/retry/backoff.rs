@@ -72,7 +72,9 @@ impl Backoff {
             Self::Fixed { delay, waits } => vec![*delay; count(*waits)],
             Self::Exponential { initial, factor, max, waits } => {
                 let next = |delay: &Duration| Some(grow(*delay, *factor).min(*max));
-                std::iter::successors(Some((*initial).min(*max)), next).take(count(*waits)).collect()
+                std::iter::successors(Some((*initial).min(*max)), next)
+                    .take(count(*waits))
+                    .collect()
             }
         };
         for delay in &mut delays {
@@ -109,7 +111,8 @@ impl Backoff {
         }
         let shortest = self.delays().into_iter().min();
         if shortest.is_some_and(|delay| delay < Duration::from_millis(1)) {
-            return Err("a delay lasts at least 1ms; for another attempt at once use `immediate`".to_owned());
+            return Err("a delay lasts at least 1ms; for another attempt at once use `immediate`"
+                .to_owned());
         }
         Ok(())
     }
@@ -140,7 +143,9 @@ impl<'de> Deserialize<'de> for Backoff {
             }
 
             fn visit_map<A: serde::de::MapAccess<'de>>(self, map: A) -> Result<Backoff, A::Error> {
-                Table::deserialize(MapAccessDeserializer::new(map))?.backoff().map_err(serde::de::Error::custom)
+                Table::deserialize(MapAccessDeserializer::new(map))?
+                    .backoff()
+                    .map_err(serde::de::Error::custom)
             }
         }
 
@@ -148,7 +153,8 @@ impl<'de> Deserialize<'de> for Backoff {
     }
 }
 
-/// The table form. All keys are optional, so that an error can name both the missing key and the kind.
+/// The table form. All keys are optional, so that an error can name both the missing key and the
+/// kind.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Table {
@@ -169,16 +175,18 @@ impl Table {
         let missing = |key: &str| format!("delays of kind \"{}\" need `{key}`", self.kind);
         let waits = self.waits.ok_or_else(|| missing("waits"))?;
         match self.kind.as_str() {
-            "fixed" => Ok(Backoff::Fixed { delay: self.delay.ok_or_else(|| missing("delay"))?.0, waits }),
+            "fixed" => {
+                Ok(Backoff::Fixed { delay: self.delay.ok_or_else(|| missing("delay"))?.0, waits })
+            }
             "exponential" => Ok(Backoff::Exponential {
                 initial: self.initial.ok_or_else(|| missing("initial"))?.0,
                 factor: self.factor.unwrap_or(2.0),
                 max: self.max.ok_or_else(|| missing("max"))?.0,
                 waits,
             }),
-            other => {
-                Err(format!("delays of kind \"{other}\" do not exist: \"fixed\" or \"exponential\", or a plain list"))
-            }
+            other => Err(format!(
+                "delays of kind \"{other}\" do not exist: \"fixed\" or \"exponential\", or a plain list"
+            )),
         }
     }
 }
@@ -195,9 +203,16 @@ mod tests {
 
     #[test]
     fn every_form_is_read() {
-        assert_eq!(parse(r#"["1s", "2m"]"#).unwrap().delays(), [Duration::from_secs(1), Duration::from_secs(120)]);
-        assert_eq!(parse(r#"{"kind":"fixed","delay":"3s","waits":2}"#).unwrap().delays(), [Duration::from_secs(3); 2]);
-        let doubled = parse(r#"{"kind":"exponential","initial":"1s","max":"1h","waits":3}"#).unwrap();
+        assert_eq!(
+            parse(r#"["1s", "2m"]"#).unwrap().delays(),
+            [Duration::from_secs(1), Duration::from_secs(120)]
+        );
+        assert_eq!(
+            parse(r#"{"kind":"fixed","delay":"3s","waits":2}"#).unwrap().delays(),
+            [Duration::from_secs(3); 2]
+        );
+        let doubled =
+            parse(r#"{"kind":"exponential","initial":"1s","max":"1h","waits":3}"#).unwrap();
         assert_eq!(doubled.delays(), [1, 2, 4].map(Duration::from_secs));
     }
 
@@ -219,8 +234,14 @@ mod tests {
         check(r#"{"kind":"linear","waits":2}"#, "do not exist");
         check(r#"{"kind":"fixed","delay":"1s","waits":2,"jitter":0.2}"#, "set retry.jitter");
         check(r#"{"kind":"fixed","delay":"1s","waits":101}"#, "at most 100");
-        check(r#"{"kind":"exponential","initial":"1s","max":"1m","factor":0.5,"waits":3}"#, "at least 1");
-        check(r#"{"kind":"exponential","initial":"2m","max":"1m","waits":3}"#, "must not be longer");
+        check(
+            r#"{"kind":"exponential","initial":"1s","max":"1m","factor":0.5,"waits":3}"#,
+            "at least 1",
+        );
+        check(
+            r#"{"kind":"exponential","initial":"2m","max":"1m","waits":3}"#,
+            "must not be longer",
+        );
     }
 
     #[test]
@@ -229,7 +250,8 @@ mod tests {
         let just_too_long = MAX_DELAY + Duration::from_nanos(1);
         let just_too_short = millis(1) - Duration::from_nanos(1);
         let fixed = |delay, waits| Backoff::Fixed { delay, waits };
-        let growing = |initial, factor, max, waits| Backoff::Exponential { initial, factor, max, waits };
+        let growing =
+            |initial, factor, max, waits| Backoff::Exponential { initial, factor, max, waits };
         for allowed in [
             Backoff::List(vec![]),
             Backoff::List(vec![millis(1), MAX_DELAY]),
@@ -266,7 +288,12 @@ mod tests {
         assert_eq!(MAX_DELAY.as_secs(), 2_592_000);
         assert_eq!(Backoff::Fixed { delay: Duration::MAX, waits: 101 }.delays(), [MAX_DELAY; 100]);
         assert_eq!(Backoff::List(vec![Duration::MAX; 101]).delays(), [MAX_DELAY; 100]);
-        let explosive = Backoff::Exponential { initial: MAX_DELAY, factor: f64::MAX, max: Duration::MAX, waits: 3 };
+        let explosive = Backoff::Exponential {
+            initial: MAX_DELAY,
+            factor: f64::MAX,
+            max: Duration::MAX,
+            waits: 3,
+        };
         assert_eq!(explosive.delays(), [MAX_DELAY; 3]);
     }
 

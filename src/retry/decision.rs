@@ -22,14 +22,15 @@ pub enum Reason {
     Expired,
     /// Its body could not be decoded.
     Undecodable,
-    /// The handler asked for a longer delay than the policy can make: see [`RetryPolicy::longest_wait`].
+    /// The handler asked for a longer delay than the policy can make: see
+    /// [`RetryPolicy::longest_wait`].
     DelayTooLong,
     /// Its handler deferred it once more than `retry.max_defers` allows.
     DeferredTooOften,
     /// The handler discarded it, or the policy discards the failure's class.
     Discarded,
-    /// Its own headers leave no room for rehop's, so it cannot wait. Or the broker accepts no copy of it, and has parked it itself, without
-    /// its history.
+    /// Its own headers leave no room for rehop's, so it cannot wait. Or the broker accepts no copy
+    /// of it, and has parked it itself, without its history.
     Unpublishable,
 }
 
@@ -55,17 +56,19 @@ impl fmt::Display for Reason {
     }
 }
 
-/// What was chosen for a delivery. It is carried out as it is, unless no copy can be made: its headers do not fit into a frame, or the broker
-/// takes none.
+/// What was chosen for a delivery. It is carried out as it is, unless no copy can be made: its
+/// headers do not fit into a frame, or the broker takes none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Decision {
     /// Handled.
     Ack,
     /// Back to the head of the queue, counted by the broker.
     Requeue,
-    /// Another attempt at once, by this process, because the broker would forget what the process knows of a message that has waited in it.
+    /// Another attempt at once, by this process, because the broker would forget what the process
+    /// knows of a message that has waited in it.
     Again,
-    /// Away for `leg`, by this path; the whole wait is over at `due`. A defer spends neither an attempt nor a wait of the policy.
+    /// Away for `leg`, by this path; the whole wait is over at `due`. A defer spends neither an
+    /// attempt nor a wait of the policy.
     Wait { path: Path, leg: Duration, due: Timestamp, is_defer: bool },
     /// To the parked queue.
     Park(Reason),
@@ -78,8 +81,8 @@ pub(crate) enum Decision {
 pub(crate) struct Limits {
     /// For how long this process may hold the delivery, if the queue's messages wait in it.
     pub(crate) hold: Option<Hold>,
-    /// Whether the message's headers leave room in their frame for those that the broker adds to a redelivery. If not, no consumer could
-    /// receive it again.
+    /// Whether the message's headers leave room in their frame for those that the broker adds to a
+    /// redelivery. If not, no consumer could receive it again.
     pub(crate) lets_return: bool,
 }
 
@@ -88,17 +91,20 @@ pub(crate) struct Limits {
 pub(crate) struct Hold {
     /// The longest delay that a handler may ask for now, by the settings.
     pub(crate) max_asked: Duration,
-    /// The longest that the delivery may wait from now on so that its next attempt ends before the broker takes it back. `None`: not even an
-    /// attempt at once would. In an ordered queue the message would be overtaken if it went back alone, so there nothing bounds the wait, and
-    /// all that the queue holds is given up in time.
+    /// The longest that the delivery may wait from now on so that its next attempt ends before the
+    /// broker takes it back. `None`: not even an attempt at once would. In an ordered queue the
+    /// message would be overtaken if it went back alone, so there nothing bounds the wait, and all
+    /// that the queue holds is given up in time.
     pub(crate) time_left: Option<Duration>,
-    /// How often the broker gave the message back. The ledger of a delivery that was held counts from its last wait.
+    /// How often the broker gave the message back. The ledger of a delivery that was held counts
+    /// from its last wait.
     pub(crate) redeliveries: Option<u32>,
 }
 
-/// Decides before an attempt. An expired message is not attempted. One whose wait is not over waits again: no tier was long enough
-/// for the whole wait, a binding of the ladder was missing, or the clock that began it runs ahead of this one. If the policy cannot
-/// make what is left of the wait, because it is not the policy that began it, the message is parked: no attempt comes early.
+/// Decides before an attempt. An expired message is not attempted. One whose wait is not over waits
+/// again: no tier was long enough for the whole wait, a binding of the ladder was missing, or the
+/// clock that began it runs ahead of this one. If the policy cannot make what is left of the wait,
+/// because it is not the policy that began it, the message is parked: no attempt comes early.
 ///
 /// `limits` are asked for only if the message may have to wait.
 pub(crate) fn decide_before(
@@ -124,7 +130,8 @@ pub(crate) fn decide_before(
     })
 }
 
-/// Decides after an attempt, or after a body that did not decode. `limits` are asked for only after a failure.
+/// Decides after an attempt, or after a body that did not decode. `limits` are asked for only after
+/// a failure.
 pub(crate) fn decide(
     policy: &RetryPolicy,
     ledger: &Ledger,
@@ -148,7 +155,9 @@ fn decide_failed(
 ) -> Decision {
     let treatment = match failure.kind() {
         Kind::Undecodable => return Decision::Park(Reason::Undecodable),
-        Kind::Unclassified => policy.errors.get(failure.class()).copied().unwrap_or(Treatment::Transient),
+        Kind::Unclassified => {
+            policy.errors.get(failure.class()).copied().unwrap_or(Treatment::Transient)
+        }
         Kind::Transient => Treatment::Transient,
         Kind::Requeue => Treatment::Requeue,
         Kind::Permanent => Treatment::Permanent,
@@ -159,7 +168,9 @@ fn decide_failed(
     match treatment {
         Treatment::Permanent => Decision::Park(Reason::Permanent),
         Treatment::Discard => Decision::Discard(Reason::Discarded),
-        Treatment::Transient | Treatment::Requeue | Treatment::Defer if is_expired_at(ledger, now) => {
+        Treatment::Transient | Treatment::Requeue | Treatment::Defer
+            if is_expired_at(ledger, now) =>
+        {
             park_or_discard(policy.on_expired, Reason::Expired)
         }
         Treatment::Defer if failure.retry_after().is_some() => {
@@ -219,7 +230,8 @@ fn defer(
     wait_by(policy, ledger, route, true, now)
 }
 
-/// A canary is parked instead of waiting, also where the policy would discard it: whoever replays the others waits for its fate.
+/// A canary is parked instead of waiting, also where the policy would discard it: whoever replays
+/// the others waits for its fate.
 fn is_canary(ledger: &Ledger) -> bool {
     ledger.replay.as_ref().is_some_and(|replay| replay.is_canary)
 }
@@ -231,15 +243,16 @@ fn range(policy: &RetryPolicy, ledger: &Ledger) -> Range {
     Range { first, longest, previous: ledger.wait.map(|wait| wait.due.since(wait.since)) }
 }
 
-/// The wait for a delay that was asked for. Where the strategy would hold the message for longer than this process may, that is on the
-/// ladder, if there is one.
+/// The wait for a delay that was asked for. Where the strategy would hold the message for longer
+/// than this process may, that is on the ladder, if there is one.
 fn route_asked(policy: &RetryPolicy, delay: Duration, hold: Option<Hold>) -> Option<Route> {
     let route = policy.route_asked(delay)?;
     let fits = route.path != Path::Hold || hold.is_none_or(|hold| route.total <= hold.max_asked);
     if fits { Some(route) } else { policy.used_ladder()?.route(delay) }
 }
 
-/// The wait for a delay that was asked for, with jitter, unless only that would end it after the deadline: the ladder rounds up.
+/// The wait for a delay that was asked for, with jitter, unless only that would end it after the
+/// deadline: the ladder rounds up.
 fn route_jittered(
     policy: &RetryPolicy,
     ledger: &Ledger,
@@ -250,18 +263,34 @@ fn route_jittered(
 ) -> Option<Route> {
     let jittered = policy.jitter.of_asked(asked, longest_asked(policy, ledger, now, hold), draw);
     let route = route_asked(policy, jittered, hold);
-    route.filter(|route| !is_expired_at(ledger, now + route.total)).or_else(|| route_asked(policy, asked, hold))
+    route
+        .filter(|route| !is_expired_at(ledger, now + route.total))
+        .or_else(|| route_asked(policy, asked, hold))
 }
 
 /// The longest delay that jitter may make: it makes no wait too long that would not be.
-fn longest_asked(policy: &RetryPolicy, ledger: &Ledger, now: Timestamp, hold: Option<Hold>) -> Duration {
+fn longest_asked(
+    policy: &RetryPolicy,
+    ledger: &Ledger,
+    now: Timestamp,
+    hold: Option<Hold>,
+) -> Duration {
     let held = hold.filter(|_| policy.used_ladder().is_none());
-    let held = held.map(|hold| hold.time_left.map_or(hold.max_asked, |left| left.min(hold.max_asked)));
-    let alive = ledger.deadline.map(|deadline| deadline.since(now).saturating_sub(Duration::from_millis(1)));
+    let held =
+        held.map(|hold| hold.time_left.map_or(hold.max_asked, |left| left.min(hold.max_asked)));
+    let alive = ledger
+        .deadline
+        .map(|deadline| deadline.since(now).saturating_sub(Duration::from_millis(1)));
     [held, alive].into_iter().flatten().fold(policy.longest_wait(), Duration::min)
 }
 
-fn wait_by(policy: &RetryPolicy, ledger: &Ledger, route: Option<Route>, is_defer: bool, now: Timestamp) -> Decision {
+fn wait_by(
+    policy: &RetryPolicy,
+    ledger: &Ledger,
+    route: Option<Route>,
+    is_defer: bool,
+    now: Timestamp,
+) -> Decision {
     let Some(Route { path, leg, total }) = route else {
         return Decision::Park(Reason::DelayTooLong);
     };
@@ -284,12 +313,24 @@ fn park_or_discard(ending: Ending, reason: Reason) -> Decision {
     }
 }
 
-/// The decision, or what takes its place where this delivery cannot be held, or its message not be received again.
-fn bounded_by(limits: Limits, policy: &RetryPolicy, decision: Decision, now: Timestamp) -> Decision {
+/// The decision, or what takes its place where this delivery cannot be held, or its message not be
+/// received again.
+fn bounded_by(
+    limits: Limits,
+    policy: &RetryPolicy,
+    decision: Decision,
+    now: Timestamp,
+) -> Decision {
     let decision = match (limits.hold, decision) {
         (Some(hold), Decision::Requeue) if hold.has_time_for(Duration::ZERO) => Decision::Again,
-        (Some(hold), Decision::Wait { path: Path::Hold, due, .. }) if hold.has_time_for(due.since(now)) => decision,
-        (Some(hold), Decision::Requeue | Decision::Wait { path: Path::Hold, .. }) => start_again(policy, hold),
+        (Some(hold), Decision::Wait { path: Path::Hold, due, .. })
+            if hold.has_time_for(due.since(now)) =>
+        {
+            decision
+        }
+        (Some(hold), Decision::Requeue | Decision::Wait { path: Path::Hold, .. }) => {
+            start_again(policy, hold)
+        }
         (_, other) => other,
     };
     match decision {
@@ -300,9 +341,10 @@ fn bounded_by(limits: Limits, policy: &RetryPolicy, decision: Decision, now: Tim
     }
 }
 
-/// Decides on a message that cannot wait in this process for as long as it should. It goes back to its queue and starts again, if the
-/// broker has counted fewer returns than the limit. Otherwise it is parked: what is not counted would come again without end, and past the
-/// limit the broker would delete it if the queue has no dead-letter exchange.
+/// Decides on a message that cannot wait in this process for as long as it should. It goes back to
+/// its queue and starts again, if the broker has counted fewer returns than the limit. Otherwise it
+/// is parked: what is not counted would come again without end, and past the limit the broker would
+/// delete it if the queue has no dead-letter exchange.
 fn start_again(policy: &RetryPolicy, hold: Hold) -> Decision {
     match hold.redeliveries {
         Some(count) if count < policy.delivery_limit => Decision::Requeue,

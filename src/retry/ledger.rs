@@ -8,7 +8,8 @@ use crate::failure::Failure;
 use crate::timestamp::Timestamp;
 use crate::wait::Path;
 
-/// What is known of a message before an attempt: its own headers, read and bounded, and the broker's count.
+/// What is known of a message before an attempt: its own headers, read and bounded, and the
+/// broker's count.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Ledger {
     /// Attempts before the last hop.
@@ -19,10 +20,12 @@ pub(crate) struct Ledger {
     pub(crate) defers: u32,
     /// Whether the message is a copy that rehop made. Only then are its other headers rehop's own.
     pub(crate) is_copy: bool,
-    /// How often the broker has given the message back since it was last published. `None`: at least once, on a queue that does
-    /// not count, as classic queues do not. Then nothing would bound immediate attempts, so there are none.
+    /// How often the broker has given the message back since it was last published. `None`: at
+    /// least once, on a queue that does not count, as classic queues do not. Then nothing would
+    /// bound immediate attempts, so there are none.
     pub(crate) redeliveries: Option<u32>,
-    /// When the delivery before the first wait was seen; until a message has waited, the present one.
+    /// When the delivery before the first wait was seen; until a message has waited, the present
+    /// one.
     pub(crate) first_seen: Timestamp,
     /// When the first failure that led to a wait happened.
     pub(crate) first_failed: Option<Timestamp>,
@@ -63,8 +66,9 @@ pub(crate) struct Wait {
 }
 
 impl Wait {
-    /// When the whole wait will be over, if some of it is left after the leg that has just ended. What is left is never more than
-    /// before that leg, less the leg. So each leg brings the end nearer, however far apart the clocks of two services are.
+    /// When the whole wait will be over, if some of it is left after the leg that has just ended.
+    /// What is left is never more than before that leg, less the leg. So each leg brings the end
+    /// nearer, however far apart the clocks of two services are.
     pub(crate) fn unfinished(&self, now: Timestamp) -> Option<Timestamp> {
         Some(self.due.min(now + self.left())).filter(|due| *due > now)
     }
@@ -95,8 +99,8 @@ impl Ledger {
         }
     }
 
-    /// The number of the attempt that this delivery is for, from 1. Deliveries that ended in a crash are included, because the
-    /// broker counts them.
+    /// The number of the attempt that this delivery is for, from 1. Deliveries that ended in a
+    /// crash are included, because the broker counts them.
     pub(crate) fn attempt(&self) -> u32 {
         self.attempts.saturating_add(self.redeliveries.unwrap_or(1)).saturating_add(1)
     }
@@ -114,9 +118,14 @@ impl Ledger {
         ledger
     }
 
-    /// The ledger of a copy that goes to wait. A further leg of the same wait follows no attempt, and is no hop of its own. What a
-    /// handler deferred had no attempt either.
-    pub(crate) fn waiting(&self, failure: Option<&Failure>, is_defer: bool, now: Timestamp) -> Self {
+    /// The ledger of a copy that goes to wait. A further leg of the same wait follows no attempt,
+    /// and is no hop of its own. What a handler deferred had no attempt either.
+    pub(crate) fn waiting(
+        &self,
+        failure: Option<&Failure>,
+        is_defer: bool,
+        now: Timestamp,
+    ) -> Self {
         if is_defer {
             return Self { defers: self.defers.saturating_add(1), ..self.after(None, now) };
         }
@@ -127,12 +136,22 @@ impl Ledger {
         ledger
     }
 
-    /// The ledger of the next attempt if this process holds the message until then: after a wait, or at once.
-    pub(crate) fn held(&self, failure: Option<&Failure>, wait: Option<Wait>, is_defer: bool, now: Timestamp) -> Self {
+    /// The ledger of the next attempt if this process holds the message until then: after a wait,
+    /// or at once.
+    pub(crate) fn held(
+        &self,
+        failure: Option<&Failure>,
+        wait: Option<Wait>,
+        is_defer: bool,
+        now: Timestamp,
+    ) -> Self {
         match wait {
-            Some(_) => {
-                Self { redeliveries: Some(0), wait, wait_unfinished: None, ..self.waiting(failure, is_defer, now) }
-            }
+            Some(_) => Self {
+                redeliveries: Some(0),
+                wait,
+                wait_unfinished: None,
+                ..self.waiting(failure, is_defer, now)
+            },
             None => {
                 let redeliveries = self.redeliveries.map(|count| count.saturating_add(1));
                 let Self { errors, first_failed, .. } = self.after(failure, now);
@@ -154,7 +173,8 @@ impl Ledger {
 
 /// How many failures the ledger keeps.
 pub(crate) const MAX_ERRORS: usize = 10;
-/// How many bytes they may take in all: a content header over 131,064 bytes closes the connection (3.10, 4.0, 4.3).
+/// How many bytes they may take in all: a content header over 131,064 bytes closes the connection
+/// (3.10, 4.0, 4.3).
 pub(crate) const MAX_ERROR_BYTES: usize = 8 * 1024;
 const MAX_CLASS_BYTES: usize = 128;
 pub(crate) const MAX_MESSAGE_BYTES: usize = 1024;
@@ -195,7 +215,8 @@ impl ErrorRecord {
 
 /// The longest prefix of a text that fits into this many bytes.
 pub fn cut(text: &str, bytes: usize) -> &str {
-    let end = (0..=bytes.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+    let end =
+        (0..=bytes.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
     &text[..end]
 }
 
@@ -215,7 +236,11 @@ mod tests {
     fn what_is_left_of_a_wait_ends_when_it_is_due_and_is_never_more_than_there_was() {
         let wait = Wait { since: NOW, due: NOW + millis(300), leg: millis(100), path: Path::Tier };
         let check = |wait: Wait, now: u64, left: Option<u64>| {
-            assert_eq!(wait.unfinished(NOW + millis(now)), left.map(|left| NOW + millis(left)), "{wait:?} at {now}");
+            assert_eq!(
+                wait.unfinished(NOW + millis(now)),
+                left.map(|left| NOW + millis(left)),
+                "{wait:?} at {now}"
+            );
         };
         check(wait, 105, Some(300));
         check(wait, 299, Some(300));
@@ -230,8 +255,11 @@ mod tests {
 
     #[test]
     fn attempts_count_redeliveries_and_never_overflow() {
-        let ledger =
-            |attempts, redeliveries| Ledger { attempts, redeliveries, ..crate::retry::decision::tests::fresh() };
+        let ledger = |attempts, redeliveries| Ledger {
+            attempts,
+            redeliveries,
+            ..crate::retry::decision::tests::fresh()
+        };
         assert_eq!(ledger(0, Some(0)).attempt(), 1);
         assert_eq!(ledger(3, Some(2)).attempt(), 6);
         // A queue that does not count has given it back at least once.
@@ -241,19 +269,24 @@ mod tests {
 
     #[test]
     fn a_copy_counts_the_attempt_that_failed_and_none_that_was_not_made() {
-        let before = Ledger { attempts: 3, redeliveries: Some(2), ..crate::retry::decision::tests::fresh() };
+        let before =
+            Ledger { attempts: 3, redeliveries: Some(2), ..crate::retry::decision::tests::fresh() };
         let failed = before.after(Some(&Failure::transient("busy").with_class("class")), NOW);
         assert_eq!((failed.attempts, failed.first_failed), (6, Some(NOW)));
         assert_eq!(failed.errors, [ErrorRecord::new(NOW, 6, "class", "busy")]);
         let again = failed.after(Some(&Failure::transient("busy")), NOW + millis(1));
         assert_eq!((again.attempts, again.first_failed, again.errors.len()), (9, Some(NOW), 2));
         let untouched = before.after(None, NOW);
-        assert_eq!((untouched.attempts, untouched.first_failed, untouched.errors.len()), (5, None, 0));
+        assert_eq!(
+            (untouched.attempts, untouched.first_failed, untouched.errors.len()),
+            (5, None, 0)
+        );
     }
 
     #[test]
     fn what_this_process_holds_for_the_next_attempt_has_left_its_last_wait_behind() {
-        let wait = |since| Wait { since, due: since + millis(300), leg: millis(100), path: Path::Hold };
+        let wait =
+            |since| Wait { since, due: since + millis(300), leg: millis(100), path: Path::Hold };
         let before = Ledger {
             attempts: 3,
             redeliveries: Some(2),
@@ -264,7 +297,10 @@ mod tests {
         let failure = Failure::transient("busy");
         let next = Some(wait(NOW + millis(300)));
         let waits = before.held(Some(&failure), next, false, NOW);
-        assert_eq!((waits.redeliveries, waits.wait, waits.wait_unfinished, waits.attempt()), (Some(0), next, None, 7));
+        assert_eq!(
+            (waits.redeliveries, waits.wait, waits.wait_unfinished, waits.attempt()),
+            (Some(0), next, None, 7)
+        );
         let at_once = before.held(Some(&failure), None, false, NOW);
         assert_eq!((at_once.redeliveries, at_once.wait, at_once.attempt()), (Some(3), None, 7));
         assert_eq!([waits, at_once].map(|ledger| ledger.errors.len()), [1, 1]);
@@ -275,20 +311,31 @@ mod tests {
         let after_each = |records: &[usize]| {
             let mut ledger = crate::retry::decision::tests::fresh();
             for (index, size) in records.iter().enumerate() {
-                ledger.record(ErrorRecord::new(NOW, index as u32 + 1, "class", &"x".repeat(size - 64 - "class".len())));
+                ledger.record(ErrorRecord::new(
+                    NOW,
+                    index as u32 + 1,
+                    "class",
+                    &"x".repeat(size - 64 - "class".len()),
+                ));
             }
             ledger.errors.iter().map(|record| record.attempt).collect::<Vec<_>>()
         };
         assert_eq!(after_each(&[100; 10]), (1..=10).collect::<Vec<_>>());
         assert_eq!(after_each(&[100; 11]), (2..=11).collect::<Vec<_>>());
         assert_eq!(after_each(&[1024; 8]), (1..=8).collect::<Vec<_>>());
-        assert_eq!(after_each(&[1024, 1024, 1024, 1024, 1024, 1024, 1024, 1025]), (2..=8).collect::<Vec<_>>());
+        assert_eq!(
+            after_each(&[1024, 1024, 1024, 1024, 1024, 1024, 1024, 1025]),
+            (2..=8).collect::<Vec<_>>()
+        );
     }
 
     #[test]
     fn a_text_is_cut_where_a_character_ends() {
         assert_eq!((cut("a\u{e9}b", 0), cut("a\u{e9}b", 1), cut("a\u{e9}b", 2)), ("", "a", "a"));
-        assert_eq!((cut("a\u{e9}b", 3), cut("a\u{e9}b", 4), cut("a\u{e9}b", 5)), ("a\u{e9}", "a\u{e9}b", "a\u{e9}b"));
+        assert_eq!(
+            (cut("a\u{e9}b", 3), cut("a\u{e9}b", 4), cut("a\u{e9}b", 5)),
+            ("a\u{e9}", "a\u{e9}b", "a\u{e9}b")
+        );
         let record = ErrorRecord::new(NOW, 1, &"c".repeat(129), &"m".repeat(1_025));
         assert_eq!((record.class.len(), record.message.len()), (128, 1_024));
     }

@@ -1,4 +1,5 @@
-//! What becomes of a message: the ledger of its chain, the policy, and the decision. Pure: no I/O, no clock.
+//! What becomes of a message: the ledger of its chain, the policy, and the decision. Pure: no I/O,
+//! no clock.
 
 pub(crate) mod backoff;
 pub(crate) mod decision;

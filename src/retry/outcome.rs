@@ -15,8 +15,8 @@ pub enum Outcome {
     Requeue,
     /// It waits. The next attempt comes after this time, or later.
     Wait(Duration),
-    /// Deferred by its handler: as [`Wait`](Self::Wait), but the delivery counts as no attempt, and the wait as none of the
-    /// policy's.
+    /// Deferred by its handler: as [`Wait`](Self::Wait), but the delivery counts as no attempt, and
+    /// the wait as none of the policy's.
     Defer(Duration),
     /// Moved to the parked queue.
     Park(Reason),

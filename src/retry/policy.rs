@@ -37,7 +37,8 @@ pub struct RetryPolicy {
 #[derive(Debug, Clone)]
 pub(crate) struct PolicyValues {
     pub(crate) delivery_limit: u32,
-    /// Whether the queue is known to have this limit. A queue that rehop does not declare may have a higher one.
+    /// Whether the queue is known to have this limit. A queue that rehop does not declare may have
+    /// a higher one.
     pub(crate) limit_is_enforced: bool,
     pub(crate) immediate: u32,
     pub(crate) delays: Backoff,
@@ -68,9 +69,12 @@ const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 impl RetryPolicy {
     pub(crate) fn checked(values: PolicyValues) -> Result<Self, InvalidPolicy> {
         let invalid = |key| move |problem| InvalidPolicy { key, problem };
-        let PolicyValues { delivery_limit, limit_is_enforced, immediate, delays, max_age, .. } = values;
+        let PolicyValues { delivery_limit, limit_is_enforced, immediate, delays, max_age, .. } =
+            values;
         if !(1..=1000).contains(&delivery_limit) {
-            return Err(invalid("delivery_limit")(format!("{delivery_limit} is out of bounds: 1 to 1000")));
+            return Err(invalid("delivery_limit")(format!(
+                "{delivery_limit} is out of bounds: 1 to 1000"
+            )));
         }
         if limit_is_enforced && immediate >= delivery_limit {
             return Err(invalid("immediate")(format!(
@@ -80,14 +84,18 @@ impl RetryPolicy {
         }
         delays.check().map_err(invalid("delays"))?;
         if let Some(max_age) = max_age {
-            check_bounds(max_age, Duration::from_millis(1), 10 * YEAR).map_err(invalid("max_age"))?;
+            check_bounds(max_age, Duration::from_millis(1), 10 * YEAR)
+                .map_err(invalid("max_age"))?;
         }
         let delays = delays.delays();
         Strategy::check(values.strategy, &delays).map_err(invalid("delays"))?;
         let strategy = Strategy::of(values.strategy, &delays, values.ladder);
         check_strategy(&strategy, &delays, values.jitter)?;
         if values.max_defers > MOST_DEFERS {
-            return Err(invalid("max_defers")(format!("{} is out of bounds: 0 to {MOST_DEFERS}", values.max_defers)));
+            return Err(invalid("max_defers")(format!(
+                "{} is out of bounds: 0 to {MOST_DEFERS}",
+                values.max_defers
+            )));
         }
         if values.strategy == WaitStrategy::Native && max_age.is_some() {
             return Err(invalid("max_age")(
@@ -122,12 +130,13 @@ impl RetryPolicy {
 
     /// The ladder, if messages may wait on it.
     pub(crate) fn used_ladder(&self) -> Option<Ladder> {
-        let is_used = self.after == AskedDelays::Ladder || self.strategy.kind() == WaitStrategy::Ladder;
+        let is_used =
+            self.after == AskedDelays::Ladder || self.strategy.kind() == WaitStrategy::Ladder;
         is_used.then_some(self.ladder)
     }
 
-    /// The wait for a delay that was asked for. With `after = "ladder"` that is on the ladder, unless a single leg of the strategy's
-    /// own is at least as exact.
+    /// The wait for a delay that was asked for. With `after = "ladder"` that is on the ladder,
+    /// unless a single leg of the strategy's own is at least as exact.
     pub(crate) fn route_asked(&self, delay: Duration) -> Option<Route> {
         let own = self.strategy.route(delay);
         let ladder = match self.after {
@@ -135,12 +144,15 @@ impl RetryPolicy {
             AskedDelays::Ladder => self.ladder.route(delay),
         };
         match (own, ladder) {
-            (Some(own), Some(ladder)) if own.leg == own.total && own.total <= ladder.total => Some(own),
+            (Some(own), Some(ladder)) if own.leg == own.total && own.total <= ladder.total => {
+                Some(own)
+            }
             (own, ladder) => ladder.or(own),
         }
     }
 
-    /// Names the setting that bounds a wait, and the one that allows a longer wait, if any. An ordered queue cannot use the ladder.
+    /// Names the setting that bounds a wait, and the one that allows a longer wait, if any. An
+    /// ordered queue cannot use the ladder.
     pub(crate) fn why_no_longer(&self, is_ordered: bool) -> String {
         let (own, on_ladder) = (self.strategy.longest_wait(), self.ladder.longest_wait());
         // What bounds a wait in the process is broker.consumer_timeout, and not its longest wait.
@@ -148,29 +160,35 @@ impl RetryPolicy {
         let (bound, text) = (self.strategy.bound(), humantime::format_duration(on_ladder));
         match self.used_ladder() {
             Some(_) if on_ladder >= own => format!("ladder.max allows {text} at most"),
-            None if is_longer && !is_ordered => format!("{bound}; set retry.after = \"ladder\" for up to {text}"),
+            None if is_longer && !is_ordered => {
+                format!("{bound}; set retry.after = \"ladder\" for up to {text}")
+            }
             _ => bound,
         }
     }
 
-    /// The most attempts that a message can get by failing: `(immediate + 1) × (waits + 1)`. With strategy `native`, whose immediate
-    /// attempts are not renewed by a wait, `immediate + waits + 1`.
+    /// The most attempts that a message can get by failing: `(immediate + 1) × (waits + 1)`. With
+    /// strategy `native`, whose immediate attempts are not renewed by a wait,
+    /// `immediate + waits + 1`.
     ///
-    /// Deliveries that end in a crash come on top, at most `delivery_limit` of them before each wait; with `native` in all. With
-    /// `in-process` a message starts again after a crash. What a handler [defers](crate::Failure::defer) comes on top too, and up to
-    /// `immediate` attempts after each defer.
+    /// Deliveries that end in a crash come on top, at most `delivery_limit` of them before each
+    /// wait; with `native` in all. With `in-process` a message starts again after a crash. What a
+    /// handler [defers](crate::Failure::defer) comes on top too, and up to `immediate` attempts
+    /// after each defer.
     pub fn max_attempts(&self) -> u32 {
         self.in_all(self.immediate)
     }
 
-    /// The most deliveries that a message can get, crashes included: `(delivery_limit + 1) × (waits + 1)`. With strategy `native`,
-    /// `delivery_limit + waits + 1`; with `in-process`, whose waits are no deliveries, `delivery_limit + 1`.
+    /// The most deliveries that a message can get, crashes included:
+    /// `(delivery_limit + 1) × (waits + 1)`. With strategy `native`, `delivery_limit + waits + 1`;
+    /// with `in-process`, whose waits are no deliveries, `delivery_limit + 1`.
     pub fn max_deliveries(&self) -> u32 {
         match self.strategy.kind() {
             WaitStrategy::InProcess => self.delivery_limit.saturating_add(1),
-            WaitStrategy::Tiers | WaitStrategy::Ladder | WaitStrategy::DelayedExchange | WaitStrategy::Native => {
-                self.in_all(self.delivery_limit)
-            }
+            WaitStrategy::Tiers
+            | WaitStrategy::Ladder
+            | WaitStrategy::DelayedExchange
+            | WaitStrategy::Native => self.in_all(self.delivery_limit),
         }
     }
 
@@ -183,8 +201,8 @@ impl RetryPolicy {
         }
     }
 
-    /// How often a message has waited before this attempt, and how often it was retried at once since then, if each attempt
-    /// failed and none asked for a delay.
+    /// How often a message has waited before this attempt, and how often it was retried at once
+    /// since then, if each attempt failed and none asked for a delay.
     pub(crate) fn before_attempt(&self, attempt: u32) -> (u32, u32) {
         let before = attempt.saturating_sub(1);
         match self.strategy.resets_immediate() {
@@ -205,9 +223,10 @@ impl RetryPolicy {
         }
     }
 
-    /// The longest delay that a [`Failure::after`] may ask for. With strategy `tiers`: eight times the longest of the policy's
-    /// delays, and [`MAX_DELAY`](crate::MAX_DELAY) at most. On the ladder, also by `after = "ladder"`: `ladder.max`. With
-    /// `delayed-exchange`: 24 days. With `native`: its delay. With `in-process` it is [`MAX_DELAY`](crate::MAX_DELAY), and what a
+    /// The longest delay that a [`Failure::after`] may ask for. With strategy `tiers`: eight times
+    /// the longest of the policy's delays, and [`MAX_DELAY`](crate::MAX_DELAY) at most. On the
+    /// ladder, also by `after = "ladder"`: `ladder.max`. With `delayed-exchange`: 24 days. With
+    /// `native`: its delay. With `in-process` it is [`MAX_DELAY`](crate::MAX_DELAY), and what a
     /// process cannot hold for so long is parked all the same. Zero if the policy never waits.
     pub fn longest_wait(&self) -> Duration {
         if self.delays.is_empty() {
@@ -227,9 +246,10 @@ impl RetryPolicy {
         self.strategy.kind()
     }
 
-    /// How long a message that always fails takes at most until it is parked, if each of its [attempts](Self::max_attempts) lasts for
-    /// `handler_timeout`: those, and its [waits](Self::total_wait). It takes longer if it finds no free handler when it is due, if it is
-    /// deferred, if a failure asks for another delay, or after a crash.
+    /// How long a message that always fails takes at most until it is parked, if each of its
+    /// [attempts](Self::max_attempts) lasts for `handler_timeout`: those, and its
+    /// [waits](Self::total_wait). It takes longer if it finds no free handler when it is due, if it
+    /// is deferred, if a failure asks for another delay, or after a crash.
     pub fn longest_chain(&self, handler_timeout: Duration) -> Duration {
         self.total_wait().saturating_add(handler_timeout.saturating_mul(self.max_attempts()))
     }
@@ -248,22 +268,31 @@ impl RetryPolicy {
 
 /// A whole path of a type would look right, and no failure would ever have that class.
 fn check_classes(errors: &BTreeMap<String, Treatment>) -> Result<(), InvalidPolicy> {
-    let mut of_types = errors.keys().filter(|class| is_of_type(class)).map(|class| (class, short(class)));
-    let Some((class, short)) = of_types.find(|(class, short)| class.as_str() != short) else { return Ok(()) };
-    let problem =
-        format!("{class:?} looks like the path of a type, and the class of that type is {short:?}: write this");
+    let mut of_types =
+        errors.keys().filter(|class| is_of_type(class)).map(|class| (class, short(class)));
+    let Some((class, short)) = of_types.find(|(class, short)| class.as_str() != short) else {
+        return Ok(());
+    };
+    let problem = format!(
+        "{class:?} looks like the path of a type, and the class of that type is {short:?}: write this"
+    );
     Err(InvalidPolicy { key: "errors", problem })
 }
 
 /// What the strategy cannot do is an error at the start.
-fn check_strategy(strategy: &Strategy, delays: &[Duration], jitter: Jitter) -> Result<(), InvalidPolicy> {
+fn check_strategy(
+    strategy: &Strategy,
+    delays: &[Duration],
+    jitter: Jitter,
+) -> Result<(), InvalidPolicy> {
     let (kind, longest) = (strategy.kind(), strategy.longest_wait());
     if jitter != Jitter::None && !kind.carries_jitter() {
         let without = match kind {
             WaitStrategy::Native => "or retry.jitter = \"none\"",
-            WaitStrategy::Tiers | WaitStrategy::Ladder | WaitStrategy::DelayedExchange | WaitStrategy::InProcess => {
-                "or retry.jitter = \"none\" and several delays"
-            }
+            WaitStrategy::Tiers
+            | WaitStrategy::Ladder
+            | WaitStrategy::DelayedExchange
+            | WaitStrategy::InProcess => "or retry.jitter = \"none\" and several delays",
         };
         let problem = format!(
             "strategy {:?} waits for fixed delays, which cannot carry jitter: set retry.strategy = \"ladder\", {without}",
@@ -274,12 +303,15 @@ fn check_strategy(strategy: &Strategy, delays: &[Duration], jitter: Jitter) -> R
     let Some(delay) = delays.iter().find(|delay| **delay > longest) else { return Ok(()) };
     let remedy = match kind {
         WaitStrategy::Ladder => "raise ladder.max, or shorten the delay",
-        WaitStrategy::Tiers | WaitStrategy::DelayedExchange | WaitStrategy::Native | WaitStrategy::InProcess => {
-            "shorten the delay, or set retry.strategy = \"ladder\""
-        }
+        WaitStrategy::Tiers
+        | WaitStrategy::DelayedExchange
+        | WaitStrategy::Native
+        | WaitStrategy::InProcess => "shorten the delay, or set retry.strategy = \"ladder\"",
     };
-    let (delay, longest) = (humantime::format_duration(*delay), humantime::format_duration(longest));
-    let problem = format!("strategy {:?} cannot wait {delay}, only {longest}: {remedy}", kind.as_str());
+    let (delay, longest) =
+        (humantime::format_duration(*delay), humantime::format_duration(longest));
+    let problem =
+        format!("strategy {:?} cannot wait {delay}, only {longest}: {remedy}", kind.as_str());
     Err(InvalidPolicy { key: "delays", problem })
 }
 
@@ -307,7 +339,8 @@ pub enum Treatment {
     Permanent,
     /// As [`Failure::discard`].
     Discard,
-    /// As [`Failure::defer`] if the failure asks for a delay, by [`Failure::after`]; else as [`Failure::transient`].
+    /// As [`Failure::defer`] if the failure asks for a delay, by [`Failure::after`]; else as
+    /// [`Failure::transient`].
     Defer,
 }
 
@@ -344,7 +377,9 @@ mod tests {
 
     #[test]
     fn a_policy_takes_over_the_ladder_of_its_namespace() {
-        let policy = RetryPolicy::checked(PolicyValues { strategy: WaitStrategy::Ladder, ..values() }).unwrap();
+        let policy =
+            RetryPolicy::checked(PolicyValues { strategy: WaitStrategy::Ladder, ..values() })
+                .unwrap();
         let other = Ladder::new(Duration::from_secs(2), 4, Duration::from_secs(7_200));
         assert_ne!(other, ladder());
         let policy = policy.on_ladder(other).unwrap();
@@ -367,9 +402,15 @@ mod tests {
             on_expired,
             errors,
         } = RetryPolicy::checked(values()).unwrap();
-        assert_eq!((ladder, after, jitter, max_defers), (self::ladder(), AskedDelays::Own, Jitter::None, 100));
+        assert_eq!(
+            (ladder, after, jitter, max_defers),
+            (self::ladder(), AskedDelays::Own, Jitter::None, 100)
+        );
         assert_eq!((delivery_limit, immediate, max_age), (10, 1, None));
-        assert_eq!((on_exhausted, on_expired, errors), (Ending::Park, Ending::Discard, values().errors));
+        assert_eq!(
+            (on_exhausted, on_expired, errors),
+            (Ending::Park, Ending::Discard, values().errors)
+        );
         assert_eq!(
             (&delays, strategy),
             (&vec![Duration::from_secs(1)], Strategy::of(WaitStrategy::Tiers, &delays, ladder))
@@ -389,13 +430,21 @@ mod tests {
             [least - nano, least, most, most + nano].map(aged).map(wrong),
             [Some("max_age"), None, None, Some("max_age")]
         );
-        assert_eq!(wrong(PolicyValues { delays: Backoff::List(vec![Duration::ZERO]), ..values() }), Some("delays"));
+        assert_eq!(
+            wrong(PolicyValues { delays: Backoff::List(vec![Duration::ZERO]), ..values() }),
+            Some("delays")
+        );
     }
 
     #[test]
     fn immediate_attempts_end_below_the_delivery_limit_if_that_is_enforced() {
-        let with = |immediate, limit_is_enforced| wrong(PolicyValues { immediate, limit_is_enforced, ..values() });
-        assert_eq!([9, 10, 11].map(|immediate| with(immediate, true)), [None, Some("immediate"), Some("immediate")]);
+        let with = |immediate, limit_is_enforced| {
+            wrong(PolicyValues { immediate, limit_is_enforced, ..values() })
+        };
+        assert_eq!(
+            [9, 10, 11].map(|immediate| with(immediate, true)),
+            [None, Some("immediate"), Some("immediate")]
+        );
         assert_eq!([9, 10, 11].map(|immediate| with(immediate, false)), [None; 3]);
     }
 
@@ -409,13 +458,16 @@ mod tests {
         };
         for jitter in [Jitter::Full, Jitter::Equal, Jitter::Decorrelated] {
             let error = wrong(WaitStrategy::Tiers, jitter, 1).unwrap();
-            let remedy = "set retry.strategy = \"ladder\", or retry.jitter = \"none\" and several delays";
+            let remedy =
+                "set retry.strategy = \"ladder\", or retry.jitter = \"none\" and several delays";
             assert!(error.starts_with("jitter: ") && error.ends_with(remedy), "{error}");
             // Several delays would be its next error.
             let error = wrong(WaitStrategy::Native, jitter, 1).unwrap();
             let remedy = "set retry.strategy = \"ladder\", or retry.jitter = \"none\"";
             assert!(error.starts_with("jitter: ") && error.ends_with(remedy), "{error}");
-            for strategy in [WaitStrategy::Ladder, WaitStrategy::DelayedExchange, WaitStrategy::InProcess] {
+            for strategy in
+                [WaitStrategy::Ladder, WaitStrategy::DelayedExchange, WaitStrategy::InProcess]
+            {
                 assert_eq!(wrong(strategy, jitter, 1), None);
             }
         }
@@ -433,10 +485,20 @@ mod tests {
     fn the_longest_chain_is_all_waits_as_they_are_routed_and_all_attempts() {
         let check = |strategy, jitter, delays: &[u64], waits: u64, attempts: u64| {
             let delays = Backoff::List(delays.iter().copied().map(Duration::from_secs).collect());
-            let policy = RetryPolicy::checked(PolicyValues { strategy, jitter, delays, ..values() }).unwrap();
-            assert_eq!(policy.total_wait(), Duration::from_secs(waits), "{strategy} with {jitter:?}");
+            let policy =
+                RetryPolicy::checked(PolicyValues { strategy, jitter, delays, ..values() })
+                    .unwrap();
+            assert_eq!(
+                policy.total_wait(),
+                Duration::from_secs(waits),
+                "{strategy} with {jitter:?}"
+            );
             let chain = Duration::from_secs(waits + 30 * attempts);
-            assert_eq!(policy.longest_chain(Duration::from_secs(30)), chain, "{strategy} with {jitter:?}");
+            assert_eq!(
+                policy.longest_chain(Duration::from_secs(30)),
+                chain,
+                "{strategy} with {jitter:?}"
+            );
         };
         check(WaitStrategy::Tiers, Jitter::None, &[], 0, 2);
         check(WaitStrategy::Tiers, Jitter::None, &[10, 60, 600], 670, 8);
@@ -463,15 +525,27 @@ mod tests {
             assert!(!why(strategy, AskedDelays::Own, 3_600, true).contains("ladder"), "{strategy}");
         }
         for strategy in [WaitStrategy::Tiers, WaitStrategy::Native, WaitStrategy::Ladder] {
-            assert_eq!(why(strategy, AskedDelays::Ladder, 3_600, false), "ladder.max allows 1h at most", "{strategy}");
+            assert_eq!(
+                why(strategy, AskedDelays::Ladder, 3_600, false),
+                "ladder.max allows 1h at most",
+                "{strategy}"
+            );
         }
         // A ladder that is no longer than what there is.
-        for (strategy, longest) in
-            [(WaitStrategy::Tiers, 8), (WaitStrategy::Native, 1), (WaitStrategy::DelayedExchange, 60)]
-        {
-            assert!(!why(strategy, AskedDelays::Own, longest, false).contains("ladder"), "{strategy}");
+        for (strategy, longest) in [
+            (WaitStrategy::Tiers, 8),
+            (WaitStrategy::Native, 1),
+            (WaitStrategy::DelayedExchange, 60),
+        ] {
+            assert!(
+                !why(strategy, AskedDelays::Own, longest, false).contains("ladder"),
+                "{strategy}"
+            );
         }
-        assert!(why(WaitStrategy::InProcess, AskedDelays::Ladder, 3_600, false).contains("consumer_timeout"));
+        assert!(
+            why(WaitStrategy::InProcess, AskedDelays::Ladder, 3_600, false)
+                .contains("consumer_timeout")
+        );
     }
 
     #[test]
@@ -482,19 +556,39 @@ mod tests {
         };
         let asked = |after, delay| {
             let policy = policy(after, &[10, 290]);
-            policy.route_asked(Duration::from_secs(delay)).map(|route| (route.path, route.total.as_secs()))
+            policy
+                .route_asked(Duration::from_secs(delay))
+                .map(|route| (route.path, route.total.as_secs()))
         };
-        let (tier, rung) = (crate::wait::Path::Tier, crate::wait::Path::Ladder { rung: Duration::from_secs(1) });
+        let (tier, rung) =
+            (crate::wait::Path::Tier, crate::wait::Path::Ladder { rung: Duration::from_secs(1) });
         assert_eq!(asked(AskedDelays::Own, 20), Some((tier, 290)));
         assert_eq!(asked(AskedDelays::Ladder, 20), Some((rung, 20)));
         assert_eq!(asked(AskedDelays::Ladder, 10), Some((tier, 10)));
-        assert_eq!(asked(AskedDelays::Ladder, 290), Some((tier, 290)), "the ladder would take 320 s");
-        assert_eq!(asked(AskedDelays::Ladder, 300), Some((rung, 320)), "two legs of a tier would take 300 s");
+        assert_eq!(
+            asked(AskedDelays::Ladder, 290),
+            Some((tier, 290)),
+            "the ladder would take 320 s"
+        );
+        assert_eq!(
+            asked(AskedDelays::Ladder, 300),
+            Some((rung, 320)),
+            "two legs of a tier would take 300 s"
+        );
         assert_eq!(asked(AskedDelays::Ladder, 3_600), Some((rung, 3_840)));
         assert_eq!(asked(AskedDelays::Ladder, 3_601), None);
-        assert_eq!(policy(AskedDelays::Ladder, &[600]).route_asked(Duration::from_secs(4_000)).unwrap().path, tier);
+        assert_eq!(
+            policy(AskedDelays::Ladder, &[600])
+                .route_asked(Duration::from_secs(4_000))
+                .unwrap()
+                .path,
+            tier
+        );
         assert_eq!(policy(AskedDelays::Ladder, &[10]).longest_wait(), Duration::from_secs(3_600));
         assert_eq!(policy(AskedDelays::Ladder, &[600]).longest_wait(), Duration::from_secs(4_800));
-        assert_eq!(policy(AskedDelays::Ladder, &[]).route_asked(Duration::from_secs(5)).unwrap().path, rung);
+        assert_eq!(
+            policy(AskedDelays::Ladder, &[]).route_asked(Duration::from_secs(5)).unwrap().path,
+            rung
+        );
     }
 }

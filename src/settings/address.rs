@@ -4,7 +4,8 @@ use lapin::uri::{AMQPAuthority, AMQPScheme, AMQPUri};
 
 use super::{BrokerSettings, DEFAULT_URL};
 
-/// The largest `frame_max` that is negotiated. lapin allocates 64 times as much for each connection, and 0 would mean frames of any size (4.12).
+/// The largest `frame_max` that is negotiated. lapin allocates 64 times as much for each
+/// connection, and 0 would mean frames of any size (4.12).
 pub(crate) const MAX_FRAME: u32 = 1024 * 1024;
 
 /// A URL that cannot be used. Neither part quotes it.
@@ -36,7 +37,8 @@ pub fn uris(broker: &BrokerSettings) -> Result<Vec<AMQPUri>, InvalidUrl> {
         return Ok(vec![uri(broker, broker.url.expose(), "broker.url".to_owned())?]);
     }
     if broker.url.expose() != DEFAULT_URL {
-        let problem = "set `url` or `urls`, not both; `urls` has the addresses of all nodes".to_owned();
+        let problem =
+            "set `url` or `urls`, not both; `urls` has the addresses of all nodes".to_owned();
         return Err(InvalidUrl { key: "broker.urls".to_owned(), problem });
     }
     let urls = broker.urls.iter().enumerate();
@@ -45,7 +47,9 @@ pub fn uris(broker: &BrokerSettings) -> Result<Vec<AMQPUri>, InvalidUrl> {
 
 fn uri(broker: &BrokerSettings, url: &str, key: String) -> Result<AMQPUri, InvalidUrl> {
     let Ok(mut uri) = url.parse::<AMQPUri>() else {
-        let problem = "expected an AMQP URL such as amqp://user:password@host:5672/vhost, percent-encoded".to_owned();
+        let problem =
+            "expected an AMQP URL such as amqp://user:password@host:5672/vhost, percent-encoded"
+                .to_owned();
         return Err(InvalidUrl { key, problem });
     };
     if uri.scheme == AMQPScheme::AMQPS && !cfg!(any(feature = "tls-ring", feature = "tls-aws-lc")) {
@@ -66,7 +70,8 @@ fn uri(broker: &BrokerSettings, url: &str, key: String) -> Result<AMQPUri, Inval
     Ok(uri)
 }
 
-/// The IPv6 address in a valid URL, if its host is one. lapin would connect to `localhost` instead (4.12).
+/// The IPv6 address in a valid URL, if its host is one. lapin would connect to `localhost` instead
+/// (4.12).
 fn ipv6(url: &str) -> Option<&str> {
     let (_, rest) = url.split_once("://")?;
     let authority = &rest[..rest.find(['/', '?', '#']).unwrap_or(rest.len())];
@@ -80,7 +85,10 @@ mod tests {
     use crate::settings::Secret;
 
     fn broker(urls: &[&str]) -> BrokerSettings {
-        BrokerSettings { urls: urls.iter().map(|url| Secret::from(*url)).collect(), ..BrokerSettings::default() }
+        BrokerSettings {
+            urls: urls.iter().map(|url| Secret::from(*url)).collect(),
+            ..BrokerSettings::default()
+        }
     }
 
     #[test]
@@ -95,7 +103,11 @@ mod tests {
             ("amqp://me:[::1]@rabbit?x=@[::1]", "rabbit", "rabbit:5672"),
         ] {
             let Ok(uris) = uris(&broker(&[url])) else { panic!("{url}") };
-            assert_eq!((uris[0].authority.host.as_str(), shown(&uris[0]).as_str()), (host, address), "{url}");
+            assert_eq!(
+                (uris[0].authority.host.as_str(), shown(&uris[0]).as_str()),
+                (host, address),
+                "{url}"
+            );
         }
         for wrong in ["amqp://[2001:db8::5", "amqp://[::1]x/", "amqp://[localhost]"] {
             assert!(uris(&broker(&[wrong])).is_err(), "{wrong}");
@@ -104,10 +116,14 @@ mod tests {
 
     #[test]
     fn a_url_asks_for_frames_of_one_mib_at_most() {
-        for (query, expected) in
-            [("", None), ("?frame_max=4096", Some(4096)), ("?frame_max=4294967295", Some(MAX_FRAME))]
-        {
-            let Ok(uris) = uris(&broker(&[&format!("amqp://rabbit/%2f{query}")])) else { panic!("{query}") };
+        for (query, expected) in [
+            ("", None),
+            ("?frame_max=4096", Some(4096)),
+            ("?frame_max=4294967295", Some(MAX_FRAME)),
+        ] {
+            let Ok(uris) = uris(&broker(&[&format!("amqp://rabbit/%2f{query}")])) else {
+                panic!("{query}")
+            };
             assert_eq!(uris[0].query.frame_max, expected, "{query}");
         }
     }

@@ -42,7 +42,8 @@ impl SettingsError {
         Self::Invalid { key, from: None, problem }
     }
 
-    /// Names the queue whose settings are wrong: a key such as `queues.3.retry.delays` has only its position.
+    /// Names the queue whose settings are wrong: a key such as `queues.3.retry.delays` has only its
+    /// position.
     pub(crate) fn of_queue(self, queue: &str) -> Self {
         match self {
             Self::Invalid { key, from, problem } if !queue.is_empty() => {

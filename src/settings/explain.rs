@@ -1,4 +1,5 @@
-//! Turns figment's errors into ours: they name the key and its source, and quote no value but the queue's name.
+//! Turns figment's errors into ours: they name the key and its source, and quote no value but the
+//! queue's name.
 
 use figment::error::{Actual, Kind};
 use figment::value::Value;
@@ -37,17 +38,23 @@ pub(super) fn source_of(metadata: &Metadata, path: &str) -> String {
 /// The variable that holds this key. It may hold a whole list or table that contains it.
 pub(super) fn variable(path: &str) -> String {
     let name = |path: &str| format!("{PREFIX}{}", path.replace('.', "__").to_uppercase());
-    let mut paths = std::iter::successors(Some(path), |path| path.rsplit_once('.').map(|(parent, _)| parent));
+    let mut paths =
+        std::iter::successors(Some(path), |path| path.rsplit_once('.').map(|(parent, _)| parent));
     paths.find(|path| std::env::var_os(name(path)).is_some()).map_or_else(|| name(path), name)
 }
 
-/// figment's errors quote the value and do not name the variable. Ours name the variable and do not quote the value.
+/// figment's errors quote the value and do not name the variable. Ours name the variable and do not
+/// quote the value.
 pub(super) fn explain(error: figment::Error) -> SettingsError {
     let mut key = error.path.join(".");
     let problem = match &error.kind {
-        Kind::InvalidType(actual, expected) => format!("expected {expected}, found {}", type_of(actual)),
+        Kind::InvalidType(actual, expected) => {
+            format!("expected {expected}, found {}", type_of(actual))
+        }
         Kind::InvalidValue(_, expected) => format!("expected {expected}"),
-        Kind::InvalidLength(length, expected) => format!("expected {expected}, found {length} values"),
+        Kind::InvalidLength(length, expected) => {
+            format!("expected {expected}, found {length} values")
+        }
         Kind::UnknownVariant(_, expected) => format!("expected one of {}", expected.join(", ")),
         Kind::UnknownField(field, expected) => {
             // In some layers figment's path includes the field, in others it does not.
@@ -58,7 +65,9 @@ pub(super) fn explain(error: figment::Error) -> SettingsError {
         }
         Kind::MissingField(field) => format!("the key `{field}` is missing"),
         Kind::DuplicateField(field) => format!("the key `{field}` appears twice"),
-        Kind::ISizeOutOfRange(_) | Kind::USizeOutOfRange(_) => "the number is out of range".to_owned(),
+        Kind::ISizeOutOfRange(_) | Kind::USizeOutOfRange(_) => {
+            "the number is out of range".to_owned()
+        }
         Kind::Message(message) => message.clone(),
         Kind::Unsupported(actual) => format!("{} is not allowed here", type_of(actual)),
         Kind::UnsupportedKey(_, expected) => format!("expected {expected} as key"),
@@ -67,7 +76,8 @@ pub(super) fn explain(error: figment::Error) -> SettingsError {
     SettingsError::Invalid { key, from, problem }
 }
 
-/// As [`explain`], for an error in the settings as a whole: names also the queue whose settings are wrong.
+/// As [`explain`], for an error in the settings as a whole: names also the queue whose settings are
+/// wrong.
 pub(super) fn explain_in(error: figment::Error, figment: &Figment) -> SettingsError {
     let error = explain(error);
     let SettingsError::Invalid { key, .. } = &error else { return error };
@@ -78,8 +88,8 @@ pub(super) fn explain_in(error: figment::Error, figment: &Figment) -> SettingsEr
     }
 }
 
-/// The name of the queue to whose settings a key such as `queues.3.retry.delays` belongs. `None` if there is none, because the list is
-/// wrong in other ways too.
+/// The name of the queue to whose settings a key such as `queues.3.retry.delays` belongs. `None` if
+/// there is none, because the list is wrong in other ways too.
 fn queue_of(key: &str, queues: &Value) -> Option<String> {
     /// Read as the setting is.
     #[derive(serde::Deserialize)]
@@ -129,25 +139,43 @@ mod tests {
     fn a_key_in_the_list_of_queues_belongs_to_the_queue_at_its_place() {
         let two = "[[queues]]\nqueue = \"a\"\n[[queues]]\nretri = 1\nqueue = \"b \\\"c\\\"\"\n";
         let name = |key| named(key, two);
-        assert_eq!([name("queues.0"), name("queues.0.retry.delays")], [Some("a".to_owned()), Some("a".to_owned())]);
+        assert_eq!(
+            [name("queues.0"), name("queues.0.retry.delays")],
+            [Some("a".to_owned()), Some("a".to_owned())]
+        );
         assert_eq!(name("queues.1.retri"), Some("b \"c\"".to_owned()));
-        for other in
-            ["", "queues", "queues.", "queues.2", "queues.-1", "queues.x", "queues.99999999999999999999", "retry.0"]
-        {
+        for other in [
+            "",
+            "queues",
+            "queues.",
+            "queues.2",
+            "queues.-1",
+            "queues.x",
+            "queues.99999999999999999999",
+            "retry.0",
+        ] {
             assert_eq!(name(other), None, "{other}");
         }
         for name in ["42", "-1", "true"] {
-            assert_eq!(named("queues.0.retri", &format!("queues = [{{ queue = {name} }}]")).as_deref(), Some(name));
+            assert_eq!(
+                named("queues.0.retri", &format!("queues = [{{ queue = {name} }}]")).as_deref(),
+                Some(name)
+            );
         }
     }
 
     #[test]
     fn a_list_of_queues_that_is_wrong_itself_names_none() {
-        for queues in ["3", "\"a\"", "{}", "{ 0 = { queue = \"a\" } }", "[]", "[3]", "[[]]", "[{}]"] {
+        for queues in ["3", "\"a\"", "{}", "{ 0 = { queue = \"a\" } }", "[]", "[3]", "[[]]", "[{}]"]
+        {
             assert_eq!(named("queues.0.retry", &format!("queues = {queues}")), None, "{queues}");
         }
         for name in ["[\"a\"]", "{ a = 1 }", "1.5"] {
-            assert_eq!(named("queues.0.retry", &format!("queues = [{{ queue = {name} }}]")), None, "{name}");
+            assert_eq!(
+                named("queues.0.retry", &format!("queues = [{{ queue = {name} }}]")),
+                None,
+                "{name}"
+            );
         }
     }
 }

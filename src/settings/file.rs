@@ -42,14 +42,15 @@ pub(super) fn built_in(text: &str) -> impl figment::Provider {
     Toml::string(text)
 }
 
-/// Reads exactly this file; figment would also look for a relative path in the parent directories. Of a syntax error only the
-/// first and last line are kept, because the rest quotes the file.
+/// Reads exactly this file; figment would also look for a relative path in the parent directories.
+/// Of a syntax error only the first and last line are kept, because the rest quotes the file.
 pub(super) fn read(path: &Path, owner: Owner) -> Result<SettingsFile, SettingsError> {
     let unreadable = |problem: String| SettingsError::Unreadable { path: path.to_owned(), problem };
     let text = std::fs::read_to_string(path).map_err(|error| unreadable(error.to_string()))?;
     let all: Dict = Toml::from_str(&text).map_err(|error| {
         let lines: Vec<_> = error.to_string().lines().map(str::to_owned).collect();
-        let (first, last) = (lines.first().cloned().unwrap_or_default(), lines.last().cloned().unwrap_or_default());
+        let (first, last) =
+            (lines.first().cloned().unwrap_or_default(), lines.last().cloned().unwrap_or_default());
         unreadable(if first == last { first } else { format!("{first}: {last}") })
     })?;
     let settings = part_of_rehop(all, owner).map_err(|(key, problem)| SettingsError::Invalid {
@@ -60,8 +61,9 @@ pub(super) fn read(path: &Path, owner: Owner) -> Result<SettingsFile, SettingsEr
     Ok(SettingsFile { path: path.to_owned(), settings })
 }
 
-/// The table `[rehop]`; or else the whole file, if all its keys are rehop's; or else nothing, if none is and the file is the
-/// service's. A service's file with keys of both kinds may have a mistyped key or be somebody else's, so it is an error.
+/// The table `[rehop]`; or else the whole file, if all its keys are rehop's; or else nothing, if
+/// none is and the file is the service's. A service's file with keys of both kinds may have a
+/// mistyped key or be somebody else's, so it is an error.
 fn part_of_rehop(mut all: Dict, owner: Owner) -> Result<Dict, (String, String)> {
     match all.remove(TABLE) {
         Some(Value::Dict(_, table)) => return Ok(table),
@@ -69,7 +71,8 @@ fn part_of_rehop(mut all: Dict, owner: Owner) -> Result<Dict, (String, String)> 
         None => {}
     }
     let ours = keys();
-    let (known, others): (Vec<&String>, Vec<&String>) = all.keys().partition(|key| ours.contains_key(*key));
+    let (known, others): (Vec<&String>, Vec<&String>) =
+        all.keys().partition(|key| ours.contains_key(*key));
     match (owner, known.first(), others.first()) {
         (Owner::Service, None, Some(_)) => Ok(Dict::new()),
         (Owner::Service, Some(known), Some(other)) => Err((
@@ -118,7 +121,10 @@ mod tests {
     #[test]
     fn of_a_services_file_the_table_for_rehop_is_read_or_the_whole_file_if_it_is_all_rehops() {
         let keys = |text: &str| keys_of(text, Owner::Service).unwrap();
-        assert_eq!(keys("[database]\nurl = \"x\"\n[retry]\nmine = 1\n[rehop.consume]\nprefetch = 1\n"), ["consume"]);
+        assert_eq!(
+            keys("[database]\nurl = \"x\"\n[retry]\nmine = 1\n[rehop.consume]\nprefetch = 1\n"),
+            ["consume"]
+        );
         assert_eq!(keys("namespace = \"a\"\n[retry]\nimmediate = 1\n"), ["namespace", "retry"]);
         assert!(keys("log_level = \"info\"\n[database]\nurl = \"x\"\n").is_empty());
         assert!(keys("[retry]\nmine = 1\n[rehop]\n").is_empty());
@@ -127,16 +133,25 @@ mod tests {
 
     #[test]
     fn a_services_file_with_keys_of_both_kinds_is_an_error_that_says_how_to_tell_them_apart() {
-        let (key, problem) = keys_of("namspace = \"hunter2\"\n[retry]\nimmediate = 1\n", Owner::Service).unwrap_err();
+        let (key, problem) =
+            keys_of("namspace = \"hunter2\"\n[retry]\nimmediate = 1\n", Owner::Service)
+                .unwrap_err();
         assert_eq!(key, "namspace");
-        assert!(problem.contains("`retry`") && problem.contains("[rehop]") && problem.contains("rehop.toml"));
+        assert!(
+            problem.contains("`retry`")
+                && problem.contains("[rehop]")
+                && problem.contains("rehop.toml")
+        );
         assert!(!problem.contains("hunter2"));
     }
 
     #[test]
     fn a_file_of_rehops_is_read_whole_so_that_mistyped_keys_are_found() {
         assert_eq!(keys_of("namspace = 1\n", Owner::Rehop).unwrap(), ["namspace"]);
-        assert_eq!(keys_of("[database]\n[rehop]\nnamespace = \"a\"\n", Owner::Rehop).unwrap(), ["namespace"]);
+        assert_eq!(
+            keys_of("[database]\n[rehop]\nnamespace = \"a\"\n", Owner::Rehop).unwrap(),
+            ["namespace"]
+        );
         assert_eq!(keys_of("rehop = 3\n", Owner::Rehop).unwrap_err().0, "rehop");
     }
 }

@@ -15,7 +15,8 @@ use super::{DEFAULT_URL, Settings, SettingsError};
 const BUILT_IN: &str = "built-in default";
 /// These variables choose the layers and are not settings.
 const CONTROL: [&str; 2] = ["profile", "config"];
-/// Read from their variables literally. figment parses variables as values, so the password 0123 would lose its zero.
+/// Read from their variables literally. figment parses variables as values, so the password 0123
+/// would lose its zero.
 const LITERAL: [&str; 10] = [
     "namespace",
     "expiry_header",
@@ -35,8 +36,8 @@ const LITERAL: [&str; 10] = [
 pub struct Entry {
     /// The key, with dots between its levels.
     pub key: String,
-    /// The value, as in JSON, but without quotes around addresses and secrets; secrets are masked. Serialized, it is the value
-    /// itself and not its text.
+    /// The value, as in JSON, but without quotes around addresses and secrets; secrets are masked.
+    /// Serialized, it is the value itself and not its text.
     #[serde(serialize_with = "super::values::json_text")]
     pub value: String,
     /// The layer that it came from.
@@ -80,7 +81,8 @@ impl Default for Loader {
 }
 
 impl Loader {
-    /// A loader that reads `rehop.toml` and `config/` in the working directory, `REHOP_PROFILE` and `REHOP_CONFIG`.
+    /// A loader that reads `rehop.toml` and `config/` in the working directory, `REHOP_PROFILE` and
+    /// `REHOP_CONFIG`.
     pub fn new() -> Self {
         let (own, service) = (PathBuf::new(), PathBuf::from("config"));
         Self { own, service, profile: None, file: None, overrides: Figment::new() }
@@ -108,20 +110,23 @@ impl Loader {
     /// Sets one key, with dots between its levels, above all layers.
     pub fn set(mut self, key: &str, value: impl serde::Serialize) -> Self {
         let layer = Serialized::default(key, value);
-        self.overrides = self.overrides.merge(Named { provider: layer, name: "the program".to_owned() });
+        self.overrides =
+            self.overrides.merge(Named { provider: layer, name: "the program".to_owned() });
         self
     }
 
-    /// Sets one key, with dots between its levels, above all layers. The text is parsed like the value of a variable: numbers
-    /// and `[lists, of, values]` are understood. Use it for command-line flags; `source` names the flag in errors and in
-    /// [`effective`](Self::effective).
+    /// Sets one key, with dots between its levels, above all layers. The text is parsed like the
+    /// value of a variable: numbers and `[lists, of, values]` are understood. Use it for
+    /// command-line flags; `source` names the flag in errors and in [`effective`](Self::effective).
     pub fn set_text(mut self, key: &str, text: &str, source: impl Into<String>) -> Self {
         let value = match text.parse() {
             _ if LITERAL.contains(&key) => Value::from(text),
             Ok(value) => value,
             Err(never) => match never {},
         };
-        self.overrides = self.overrides.merge(Named { provider: Serialized::default(key, value), name: source.into() });
+        self.overrides = self
+            .overrides
+            .merge(Named { provider: Serialized::default(key, value), name: source.into() });
         self
     }
 
@@ -150,7 +155,10 @@ impl Loader {
         let figment = self
             .figment()?
             .join(Named { provider: resolved, name: BUILT_IN.to_owned() })
-            .join(Named { provider: Serialized::default("consume", consume), name: BUILT_IN.to_owned() });
+            .join(Named {
+                provider: Serialized::default("consume", consume),
+                name: BUILT_IN.to_owned(),
+            });
         let mut entries = Vec::new();
         let dict = figment.extract::<figment::value::Dict>().map_err(explain)?;
         for (key, _) in dict {
@@ -162,9 +170,14 @@ impl Loader {
 
     fn figment(&self) -> Result<Figment, SettingsError> {
         // Serialized settings mask their secrets, so the URL needs a layer of its own.
-        let mut figment =
-            Figment::from(Named { provider: Serialized::defaults(defaults()), name: BUILT_IN.to_owned() })
-                .merge(Named { provider: Serialized::default("broker.url", DEFAULT_URL), name: BUILT_IN.to_owned() });
+        let mut figment = Figment::from(Named {
+            provider: Serialized::defaults(defaults()),
+            name: BUILT_IN.to_owned(),
+        })
+        .merge(Named {
+            provider: Serialized::default("broker.url", DEFAULT_URL),
+            name: BUILT_IN.to_owned(),
+        });
         let profile = self.profile.clone().or_else(|| control("REHOP_PROFILE"));
         let built_in = profile.as_deref().and_then(built_in_profile);
         if let Some((name, text)) = built_in {
@@ -190,7 +203,8 @@ impl Loader {
                 figment = figment.merge(file::read(&existing(path, hint)?, Owner::Service)?);
             }
         }
-        if let Some(file) = self.file.clone().or_else(|| control("REHOP_CONFIG").map(PathBuf::from)) {
+        if let Some(file) = self.file.clone().or_else(|| control("REHOP_CONFIG").map(PathBuf::from))
+        {
             let hint = "it was named by REHOP_CONFIG or --config".to_owned();
             figment = figment.merge(file::read(&existing(file, hint)?, Owner::Rehop)?);
         }
@@ -199,23 +213,27 @@ impl Loader {
             .filter(|key| !key.starts_with("test_") && !is_service_link(key.as_str()))
             .split("__");
         refuse_classes_that_lose_their_case(&environment)?;
-        let literal: Vec<_> = environment.iter().filter(|(key, _)| LITERAL.contains(&key.as_str())).collect();
+        let literal: Vec<_> =
+            environment.iter().filter(|(key, _)| LITERAL.contains(&key.as_str())).collect();
         figment = figment.merge(environment);
         for (key, text) in literal {
             let layer = Serialized::default(key.as_str(), text);
-            figment = figment.merge(Named { provider: layer, name: "environment variable".to_owned() });
+            figment =
+                figment.merge(Named { provider: layer, name: "environment variable".to_owned() });
         }
         Ok(figment.merge(self.overrides.clone()))
     }
 }
 
-/// figment turns the names of variables into lower case. A class such as `ParseIntError` in one would set the class `parseinterror`,
-/// which no failure has.
+/// figment turns the names of variables into lower case. A class such as `ParseIntError` in one
+/// would set the class `parseinterror`, which no failure has.
 fn refuse_classes_that_lose_their_case(environment: &Env) -> Result<(), SettingsError> {
     const TABLE: &str = "retry.errors.";
     // The error names the variable as it is written.
     for (name, _) in environment.clone().lowercase(false).iter() {
-        let Some(class) = name.starts_with(TABLE).then(|| &name.as_str()[TABLE.len()..]) else { continue };
+        let Some(class) = name.starts_with(TABLE).then(|| &name.as_str()[TABLE.len()..]) else {
+            continue;
+        };
         // In capitals alone, as variables usually are, it is taken for a class without any.
         if class.contains(char::is_uppercase) && class.contains(char::is_lowercase) {
             let problem = "the name of a variable loses its case, so it cannot hold this class; set all classes in one variable, such as \
@@ -252,7 +270,8 @@ fn built_in_profile(name: &str) -> Option<(&'static str, &'static str)> {
 /// Says which variables are passed over, because one of them may have been meant as a setting.
 fn warn_of_service_links() {
     let variables = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-    let passed_over: Vec<_> = variables.filter(|name| name.strip_prefix(PREFIX).is_some_and(is_service_link)).collect();
+    let passed_over: Vec<_> =
+        variables.filter(|name| name.strip_prefix(PREFIX).is_some_and(is_service_link)).collect();
     if let Some(first) = passed_over.first() {
         tracing::warn!(
             "ignoring {} variables such as {first}: Kubernetes sets them for a Service whose name begins with \"rehop\"; \
@@ -266,7 +285,8 @@ fn warn_of_service_links() {
 fn defaults() -> Settings {
     let mut settings = Settings::default();
     let program = std::env::current_exe().ok();
-    if let Some(name) = program.as_deref().and_then(Path::file_stem).and_then(|name| name.to_str()) {
+    if let Some(name) = program.as_deref().and_then(Path::file_stem).and_then(|name| name.to_str())
+    {
         settings.namespace = name.to_owned();
     }
     settings
@@ -283,7 +303,9 @@ impl<P: figment::Provider> figment::Provider for Named<P> {
         Metadata::named(self.name.clone())
     }
 
-    fn data(&self) -> Result<figment::value::Map<figment::Profile, figment::value::Dict>, figment::Error> {
+    fn data(
+        &self,
+    ) -> Result<figment::value::Map<figment::Profile, figment::value::Dict>, figment::Error> {
         self.provider.data()
     }
 }
@@ -296,14 +318,19 @@ fn collect(figment: &Figment, key: &str, value: &Value, entries: &mut Vec<Entry>
         }
         return;
     }
-    let source =
-        figment.get_metadata(value.tag()).map_or_else(|| "unknown".to_owned(), |metadata| source_of(metadata, key));
+    let source = figment
+        .get_metadata(value.tag())
+        .map_or_else(|| "unknown".to_owned(), |metadata| source_of(metadata, key));
     let text = match key {
-        "broker.url" | "broker.management_url" => value.as_str().map_or_else(|| MASK.to_owned(), mask_url),
+        "broker.url" | "broker.management_url" => {
+            value.as_str().map_or_else(|| MASK.to_owned(), mask_url)
+        }
         "broker.urls" => {
             let urls = value.as_array().unwrap_or_default();
-            let masked: Vec<_> =
-                urls.iter().map(|url| url.as_str().map_or_else(|| MASK.to_owned(), mask_url)).collect();
+            let masked: Vec<_> = urls
+                .iter()
+                .map(|url| url.as_str().map_or_else(|| MASK.to_owned(), mask_url))
+                .collect();
             serde_json::to_string(&masked).unwrap_or_default()
         }
         "broker.password" => MASK.to_owned(),

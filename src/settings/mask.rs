@@ -7,11 +7,13 @@ use serde::{Deserialize, Serialize};
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct MaskSettings {
-    /// The names of headers whose values are masked. Case does not matter, and `*` is any text. Default: `authorization`,
-    /// `proxy-authorization`, `cookie`, `set-cookie`, `*token*`, `*secret*`, `*password*`, `*api-key*`.
+    /// The names of headers whose values are masked. Case does not matter, and `*` is any text.
+    /// Default: `authorization`, `proxy-authorization`, `cookie`, `set-cookie`, `*token*`,
+    /// `*secret*`, `*password*`, `*api-key*`.
     pub headers: Vec<String>,
-    /// Paths of values that are masked in bodies that are JSON, such as `customer.card`. `*` is any one field or element, `**` any
-    /// number of them. Default: `**.password`, `**.secret`, `**.token`.
+    /// Paths of values that are masked in bodies that are JSON, such as `customer.card`. `*` is any
+    /// one field or element, `**` any number of them. Default: `**.password`, `**.secret`,
+    /// `**.token`.
     pub json: Vec<String>,
 }
 

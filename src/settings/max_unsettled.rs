@@ -5,14 +5,17 @@ use std::time::Duration;
 use super::{Order, QueueConfig, Settings, SettingsError};
 
 impl Settings {
-    /// How many unsettled messages of this queue one process holds at most: 1 to 65535. That is `consume.prefetch`, unless the queue is
-    /// ordered. If handlers that take all of `consume.handler_timeout` could not start so many in time, a process takes fewer. A queue that
-    /// the settings do not list has what they say of all queues.
+    /// How many unsettled messages of this queue one process holds at most: 1 to 65535. That is
+    /// `consume.prefetch`, unless the queue is ordered. If handlers that take all of
+    /// `consume.handler_timeout` could not start so many in time, a process takes fewer. A queue
+    /// that the settings do not list has what they say of all queues.
     ///
-    /// With `consume.order = "queue"` it is 1. With a routing key or a header, all that is held may have one key, and is then handled
-    /// one after the other. What does not end before the broker would take it back is given back, which counts as a delivery. So it is
-    /// `retry.delivery_limit` / 2 times as many as can end in time, which follows from `retry.delays`, `retry.immediate`, `retry.jitter`,
-    /// `retry.delivery_limit`, `consume.handler_timeout` and `broker.consumer_timeout`, and is at least 1 and at most
+    /// With `consume.order = "queue"` it is 1. With a routing key or a header, all that is held may
+    /// have one key, and is then handled one after the other. What does not end before the broker
+    /// would take it back is given back, which counts as a delivery. So it is
+    /// `retry.delivery_limit` / 2 times as many as can end in time, which follows from
+    /// `retry.delays`, `retry.immediate`, `retry.jitter`, `retry.delivery_limit`,
+    /// `consume.handler_timeout` and `broker.consumer_timeout`, and is at least 1 and at most
     /// `consume.prefetch`.
     ///
     /// ```
@@ -36,7 +39,8 @@ impl Settings {
     }
 }
 
-/// When the last frame that settles a delivery has to be sent, or its copy is given up: a little before the broker takes it back.
+/// When the last frame that settles a delivery has to be sent, or its copy is given up: a little
+/// before the broker takes it back.
 pub(crate) fn settle_limit(ack_timeout: Duration) -> Duration {
     ack_timeout - (ack_timeout / 20).min(Duration::from_secs(30))
 }
@@ -47,11 +51,14 @@ impl QueueConfig {
         match self.order {
             Order::None => self.prefetch,
             Order::Queue => 1,
-            Order::RoutingKey | Order::Header(_) => self.prefetch.min(self.in_one_line(ack_timeout)),
+            Order::RoutingKey | Order::Header(_) => {
+                self.prefetch.min(self.in_one_line(ack_timeout))
+            }
         }
     }
 
-    /// Checks that a handler that takes all of its time leaves some to settle. `at` gives a key its path.
+    /// Checks that a handler that takes all of its time leaves some to settle. `at` gives a key its
+    /// path.
     pub(super) fn check_handler_timeout(
         &self,
         ack_timeout: Duration,
@@ -74,9 +81,9 @@ impl QueueConfig {
         ))
     }
 
-    /// How many messages a queue that is ordered by keys may hold. All of them may have one key, and then run one after the other.
-    /// Those that do not end within the ack timeout go back, which the broker counts, so none may be so far back that it is parked
-    /// untried.
+    /// How many messages a queue that is ordered by keys may hold. All of them may have one key,
+    /// and then run one after the other. Those that do not end within the ack timeout go back,
+    /// which the broker counts, so none may be so far back that it is parked untried.
     fn in_one_line(&self, ack_timeout: Duration) -> u16 {
         let longest = self.policy.longest_chain(self.handler_timeout).as_millis().max(1);
         let in_time = (settle_limit(ack_timeout).as_millis() / longest).max(1);
@@ -96,7 +103,8 @@ mod tests {
         let mut settings = Settings::default();
         settings.consume.order = Some(order);
         settings.retry.strategy = Some(WaitStrategy::InProcess);
-        settings.retry.delays = Some(Backoff::List(vec![Duration::from_secs(10), Duration::from_secs(60)]));
+        settings.retry.delays =
+            Some(Backoff::List(vec![Duration::from_secs(10), Duration::from_secs(60)]));
         settings
     }
 
@@ -127,19 +135,30 @@ mod tests {
         let resolved = settings.resolve().unwrap();
         assert_eq!(resolved.queue("orders").unwrap().handler_timeout, Duration::from_secs(5));
         let refused = resolved.queue("bills").unwrap_err().to_string();
-        assert!(refused.starts_with("consume.handler_timeout: queue \"bills\": 1h is not below"), "{refused}");
-        let code = ConsumeSettings { handler_timeout: Some(Duration::from_secs(7)), ..ConsumeSettings::default() };
-        assert_eq!(resolved.queue_with("bills", &code, None).unwrap().handler_timeout, Duration::from_secs(7));
+        assert!(
+            refused.starts_with("consume.handler_timeout: queue \"bills\": 1h is not below"),
+            "{refused}"
+        );
+        let code = ConsumeSettings {
+            handler_timeout: Some(Duration::from_secs(7)),
+            ..ConsumeSettings::default()
+        };
+        assert_eq!(
+            resolved.queue_with("bills", &code, None).unwrap().handler_timeout,
+            Duration::from_secs(7)
+        );
         settings.queue_mut("orders").consume.handler_timeout = None;
         let refused = settings.resolve().unwrap_err().to_string();
         assert!(
-            refused.starts_with("queues.0.consume.handler_timeout: queue \"orders\": 1h is not below"),
+            refused
+                .starts_with("queues.0.consume.handler_timeout: queue \"orders\": 1h is not below"),
             "{refused}"
         );
     }
 
     #[test]
-    fn a_queue_that_is_ordered_as_a_whole_holds_one_message_and_an_unordered_one_as_many_as_it_says() {
+    fn a_queue_that_is_ordered_as_a_whole_holds_one_message_and_an_unordered_one_as_many_as_it_says()
+     {
         assert_eq!(ordered(Order::Queue).max_unsettled("orders"), Ok(1));
         assert_eq!(ordered(Order::None).max_unsettled("orders"), Ok(100));
     }

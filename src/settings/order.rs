@@ -2,10 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Which messages of a queue are handled one after the other, in the order of the queue: the setting `consume.order`.
+/// Which messages of a queue are handled one after the other, in the order of the queue: the
+/// setting `consume.order`.
 ///
-/// Order needs `retry.strategy = "in-process"`, because a message that waits anywhere else is overtaken. In settings `"none"`,
-/// `"queue"`, `"routing-key"` or `{ header = "customer" }`.
+/// Order needs `retry.strategy = "in-process"`, because a message that waits anywhere else is
+/// overtaken. In settings `"none"`, `"queue"`, `"routing-key"` or `{ header = "customer" }`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
@@ -17,13 +18,14 @@ pub enum Order {
     Queue,
     /// Messages with the same routing key.
     RoutingKey,
-    /// Messages with the same value of this header. Those without it, or with a value that is neither text nor a number nor a
-    /// boolean, are one group.
+    /// Messages with the same value of this header. Those without it, or with a value that is
+    /// neither text nor a number nor a boolean, are one group.
     Header(String),
 }
 
 impl Order {
-    /// Whether messages are kept in order at all: `false` only for [`None`](Self::None), the default.
+    /// Whether messages are kept in order at all: `false` only for [`None`](Self::None), the
+    /// default.
     pub fn is_kept(&self) -> bool {
         *self != Self::None
     }

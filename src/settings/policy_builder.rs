@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{AskedDelays, Ending, Jitter, MaxAge, RetrySettings, SettingsError, Treatment, WaitStrategy};
+use super::{
+    AskedDelays, Ending, Jitter, MaxAge, RetrySettings, SettingsError, Treatment, WaitStrategy,
+};
 use crate::retry::backoff::Backoff;
 use crate::retry::policy::RetryPolicy;
 
-/// Builds a [`RetryPolicy`], or the [`RetrySettings`] of a queue. What is not called keeps its default; for a queue, what the service's
-/// settings say.
+/// Builds a [`RetryPolicy`], or the [`RetrySettings`] of a queue. What is not called keeps its
+/// default; for a queue, what the service's settings say.
 ///
 /// ```
 /// use rehop::{RetryPolicy, Settings};
@@ -40,8 +42,9 @@ impl PolicyBuilder {
         self
     }
 
-    /// How long each wait lasts, in order. Default 10 s, 1 min, 10 min; at most [`MAX_WAITS`](crate::MAX_WAITS) waits, and none of them longer
-    /// than [`MAX_DELAY`](crate::MAX_DELAY). An empty list means no waits.
+    /// How long each wait lasts, in order. Default 10 s, 1 min, 10 min; at most
+    /// [`MAX_WAITS`](crate::MAX_WAITS) waits, and none of them longer than
+    /// [`MAX_DELAY`](crate::MAX_DELAY). An empty list means no waits.
     pub fn delays(self, delays: impl IntoIterator<Item = Duration>) -> Self {
         self.backoff(Backoff::List(delays.into_iter().collect()))
     }
@@ -51,7 +54,8 @@ impl PolicyBuilder {
         self.backoff(Backoff::Fixed { delay, waits })
     }
 
-    /// This many waits, each `factor` times as long as the one before, and none longer than `max`. The factor is at least 1.
+    /// This many waits, each `factor` times as long as the one before, and none longer than `max`.
+    /// The factor is at least 1.
     pub fn exponential(self, initial: Duration, factor: f64, max: Duration, waits: u32) -> Self {
         self.backoff(Backoff::Exponential { initial, factor, max, waits })
     }
@@ -67,7 +71,8 @@ impl PolicyBuilder {
         self
     }
 
-    /// How much of the delays is random. Default [`Jitter::None`]; any other needs a strategy that is not tied to fixed delays.
+    /// How much of the delays is random. Default [`Jitter::None`]; any other needs a strategy that
+    /// is not tied to fixed delays.
     pub fn jitter(mut self, jitter: Jitter) -> Self {
         self.0.jitter = Some(jitter);
         self
@@ -91,8 +96,8 @@ impl PolicyBuilder {
         self
     }
 
-    /// The deadline of messages that bring none, counted from the delivery before the first wait; with `in-process`, from the first
-    /// delivery since a crash. By default they have none.
+    /// The deadline of messages that bring none, counted from the delivery before the first wait;
+    /// with `in-process`, from the first delivery since a crash. By default they have none.
     pub fn max_age(mut self, max_age: Duration) -> Self {
         self.0.max_age = Some(MaxAge(Some(max_age)));
         self
@@ -160,7 +165,10 @@ mod tests {
             keys.join(" "),
             "after delays delivery_limit errors immediate jitter max_age max_defers on_exhausted on_expired strategy"
         );
-        assert_eq!(built["errors"], serde_json::json!({ "http_404": "permanent", "http_429": "defer" }));
+        assert_eq!(
+            built["errors"],
+            serde_json::json!({ "http_404": "permanent", "http_429": "defer" })
+        );
         assert_eq!((&built["max_age"], &built["jitter"]), (&"1h".into(), &"full".into()));
     }
 

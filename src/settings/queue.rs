@@ -14,8 +14,9 @@ pub struct QueueSettings {
     pub queue: String,
     /// Whether rehop declares it, or uses it as it is. Default `own`.
     pub declare: Declare,
-    /// The type of an `existing` queue: `quorum`, or `classic`, the default. A classic queue does not count deliveries, so its
-    /// redelivered messages get no immediate attempts. Queues that rehop declares are quorum queues.
+    /// The type of an `existing` queue: `quorum`, or `classic`, the default. A classic queue does
+    /// not count deliveries, so its redelivered messages get no immediate attempts. Queues that
+    /// rehop declares are quorum queues.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue_type: Option<QueueType>,
     /// The queue for parked messages. Default `<queue>.parked`.
@@ -37,7 +38,8 @@ pub enum Declare {
     /// rehop does, with its own arguments.
     #[default]
     Own,
-    /// It is declared elsewhere, and rehop uses it as it is. Its delivery limit and dead-letter exchange cannot be checked.
+    /// It is declared elsewhere, and rehop uses it as it is. Its delivery limit and dead-letter
+    /// exchange cannot be checked.
     Existing,
 }
 

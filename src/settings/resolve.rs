@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::address::{InvalidUrl, uris};
 use super::{
-    BindingSettings, ConsumeSettings, Declare, LadderSettings, MaxAge, Order, QueueSettings, QueueType, RetrySettings,
-    Settings, SettingsError,
+    BindingSettings, ConsumeSettings, Declare, LadderSettings, MaxAge, Order, QueueSettings,
+    QueueType, RetrySettings, Settings, SettingsError,
 };
 use crate::duration::check_bounds;
 use crate::retry::backoff::Backoff;
@@ -44,8 +44,10 @@ impl Resolved {
         match self.queues.iter().find(|config| config.queue == queue) {
             Some(config) => Ok(config.clone()),
             None => {
-                let settings = QueueSettings { queue: queue.to_owned(), ..QueueSettings::default() };
-                coherent_config(&self.settings, &settings, "").map_err(|error| error.of_queue(queue))
+                let settings =
+                    QueueSettings { queue: queue.to_owned(), ..QueueSettings::default() };
+                coherent_config(&self.settings, &settings, "")
+                    .map_err(|error| error.of_queue(queue))
             }
         }
     }
@@ -65,8 +67,9 @@ impl Resolved {
         let mut config = settings.resolve()?.queue(queue)?;
         if let Some(policy) = retry {
             let policy = policy.clone().on_ladder(ladder(&self.settings.ladder)?);
-            config.policy = policy
-                .map_err(|InvalidPolicy { key, problem }| wrong(format!("retry.{key}"), problem).of_queue(queue))?;
+            config.policy = policy.map_err(|InvalidPolicy { key, problem }| {
+                wrong(format!("retry.{key}"), problem).of_queue(queue)
+            })?;
         }
         // The order that is possible depends on the policy.
         if let Some(order) = &consume.order {
@@ -100,9 +103,13 @@ impl Settings {
         let mut queues: Vec<QueueConfig> = Vec::new();
         for (index, settings) in self.queues.iter().enumerate() {
             let key = format!("queues.{index}");
-            let config = coherent_config(self, settings, &key).map_err(|error| error.of_queue(&settings.queue))?;
+            let config = coherent_config(self, settings, &key)
+                .map_err(|error| error.of_queue(&settings.queue))?;
             if queues.iter().any(|other| other.queue == config.queue) {
-                return Err(wrong(format!("{key}.queue"), format!("queue {:?} is listed twice", config.queue)));
+                return Err(wrong(
+                    format!("{key}.queue"),
+                    format!("queue {:?} is listed twice", config.queue),
+                ));
             }
             queues.push(config);
         }
@@ -139,7 +146,10 @@ impl Settings {
             return Err(wrong("namespace", "a namespace must be 1 to 200 bytes long"));
         }
         if self.namespace.starts_with("amq.") {
-            return Err(wrong("namespace", "names that begin with \"amq.\" are reserved for the broker"));
+            return Err(wrong(
+                "namespace",
+                "names that begin with \"amq.\" are reserved for the broker",
+            ));
         }
         let header = self.expiry_header.as_str();
         if !is_name(header) {
@@ -154,20 +164,32 @@ impl Settings {
     fn check_broker(&self) -> Result<(), SettingsError> {
         uris(&self.broker).map_err(|InvalidUrl { key, problem }| wrong(key, problem))?;
         if self.broker.password.is_some() && self.broker.password_file.is_some() {
-            return Err(wrong("broker.password_file", "set `password` or `password_file`, not both"));
+            return Err(wrong(
+                "broker.password_file",
+                "set `password` or `password_file`, not both",
+            ));
         }
         if self.broker.management_url.as_ref().is_some_and(|url| !is_http(url.expose())) {
-            let problem =
-                "expected a URL such as http://127.0.0.1:15672 or https://user:password@host, percent-encoded";
+            let problem = "expected a URL such as http://127.0.0.1:15672 or https://user:password@host, percent-encoded";
             return Err(wrong("broker.management_url", problem));
         }
         within("broker.timeout", self.broker.timeout, Duration::from_secs(1), hours(1) / 6)?;
         within("broker.startup_timeout", self.broker.startup_timeout, Duration::ZERO, hours(1))?;
-        within("broker.consumer_timeout", self.broker.consumer_timeout, Duration::from_secs(10), hours(24 * 30))?;
+        within(
+            "broker.consumer_timeout",
+            self.broker.consumer_timeout,
+            Duration::from_secs(10),
+            hours(24 * 30),
+        )?;
         within("broker.heartbeat", self.broker.heartbeat, Duration::from_secs(1), hours(1) / 12)?;
         match (&self.broker.tls.cert_file, &self.broker.tls.key_file) {
-            (Some(_), None) => Err(wrong("broker.tls.key_file", "a certificate needs its key: set `key_file` too")),
-            (None, Some(_)) => Err(wrong("broker.tls.cert_file", "a key needs its certificate: set `cert_file` too")),
+            (Some(_), None) => {
+                Err(wrong("broker.tls.key_file", "a certificate needs its key: set `key_file` too"))
+            }
+            (None, Some(_)) => Err(wrong(
+                "broker.tls.cert_file",
+                "a key needs its certificate: set `cert_file` too",
+            )),
             _ => Ok(()),
         }
     }
@@ -194,7 +216,12 @@ fn hours(hours: u64) -> Duration {
 /// The longest name that AMQP can carry.
 const MAX_NAME_BYTES: usize = 255;
 
-fn within(key: &str, value: Duration, least: Duration, most: Duration) -> Result<(), SettingsError> {
+fn within(
+    key: &str,
+    value: Duration,
+    least: Duration,
+    most: Duration,
+) -> Result<(), SettingsError> {
     check_bounds(value, least, most).map_err(|problem| wrong(key, problem))
 }
 
@@ -208,9 +235,13 @@ fn below(key: &str, name: &str) -> String {
     if key.is_empty() { name.to_owned() } else { format!("{key}.{name}") }
 }
 
-/// Resolves one queue, and checks that what is in effect for it fits together. `key` is the path of its settings; empty for the defaults
-/// themselves.
-fn coherent_config(settings: &Settings, queue: &QueueSettings, key: &str) -> Result<QueueConfig, SettingsError> {
+/// Resolves one queue, and checks that what is in effect for it fits together. `key` is the path of
+/// its settings; empty for the defaults themselves.
+fn coherent_config(
+    settings: &Settings,
+    queue: &QueueSettings,
+    key: &str,
+) -> Result<QueueConfig, SettingsError> {
     let config = queue_config(settings, queue, key)?;
     let (at, ack_timeout) = (|name: &str| below(key, name), settings.broker.consumer_timeout);
     config.check_handler_timeout(ack_timeout, &at)?;
@@ -219,7 +250,11 @@ fn coherent_config(settings: &Settings, queue: &QueueSettings, key: &str) -> Res
 }
 
 /// Resolves one queue, and checks each of its settings.
-fn queue_config(settings: &Settings, queue: &QueueSettings, key: &str) -> Result<QueueConfig, SettingsError> {
+fn queue_config(
+    settings: &Settings,
+    queue: &QueueSettings,
+    key: &str,
+) -> Result<QueueConfig, SettingsError> {
     let at = |name: &str| below(key, name);
     if !is_name(&queue.queue) {
         return Err(wrong(at("queue"), "a queue's name must be 1 to 255 bytes long"));
@@ -242,8 +277,7 @@ fn queue_config(settings: &Settings, queue: &QueueSettings, key: &str) -> Result
     }
     for (index, binding) in queue.bindings.iter().enumerate() {
         if !is_name(&binding.exchange) {
-            let problem =
-                "an exchange's name must be 1 to 255 bytes long; every queue is already bound to the default exchange";
+            let problem = "an exchange's name must be 1 to 255 bytes long; every queue is already bound to the default exchange";
             return Err(wrong(at(&format!("bindings.{index}.exchange")), problem));
         }
         if binding.routing_key.len() > MAX_NAME_BYTES {
@@ -253,9 +287,11 @@ fn queue_config(settings: &Settings, queue: &QueueSettings, key: &str) -> Result
             ));
         }
     }
-    let policy = policy(&settings.retry, &queue.retry, ladder(&settings.ladder)?, queue.declare, &at)?;
+    let policy =
+        policy(&settings.retry, &queue.retry, ladder(&settings.ladder)?, queue.declare, &at)?;
     let (prefetch, concurrency, handler_timeout) = consume(&settings.consume, &queue.consume, &at)?;
-    let order = queue.consume.order.clone().or_else(|| settings.consume.order.clone()).unwrap_or_default();
+    let order =
+        queue.consume.order.clone().or_else(|| settings.consume.order.clone()).unwrap_or_default();
     Ok(QueueConfig {
         queue: queue.queue.clone(),
         parked,
@@ -265,14 +301,16 @@ fn queue_config(settings: &Settings, queue: &QueueSettings, key: &str) -> Result
         prefetch,
         concurrency,
         handler_timeout,
-        counts_deliveries: queue.declare == Declare::Own || queue.queue_type == Some(QueueType::Quorum),
+        counts_deliveries: queue.declare == Declare::Own
+            || queue.queue_type == Some(QueueType::Quorum),
         order,
     })
 }
 
 impl RetryPolicy {
-    /// The policy that these settings describe. What they leave out has its default. Its ladder is the default one, until a
-    /// [`Consumer`](crate::Consumer) has the policy: then it is the namespace's.
+    /// The policy that these settings describe. What they leave out has its default. Its ladder is
+    /// the default one, until a [`Consumer`](crate::Consumer) has the policy: then it is the
+    /// namespace's.
     ///
     /// ```
     /// use rehop::settings::RetrySettings;
@@ -310,7 +348,11 @@ fn policy(
         delivery_limit: overrides.delivery_limit.or(defaults.delivery_limit).unwrap_or(10),
         limit_is_enforced: declare == Declare::Own,
         immediate: overrides.immediate.or(defaults.immediate).unwrap_or(1),
-        delays: overrides.delays.clone().or_else(|| defaults.delays.clone()).unwrap_or_else(standard),
+        delays: overrides
+            .delays
+            .clone()
+            .or_else(|| defaults.delays.clone())
+            .unwrap_or_else(standard),
         strategy: overrides.strategy.or(defaults.strategy).unwrap_or_default(),
         ladder,
         after: overrides.after.or(defaults.after).unwrap_or_default(),
@@ -321,11 +363,14 @@ fn policy(
         on_expired: overrides.on_expired.or(defaults.on_expired).unwrap_or(Ending::Park),
         errors,
     };
-    RetryPolicy::checked(values).map_err(|InvalidPolicy { key, problem }| wrong(at(&format!("retry.{key}")), problem))
+    RetryPolicy::checked(values)
+        .map_err(|InvalidPolicy { key, problem }| wrong(at(&format!("retry.{key}")), problem))
 }
 
 /// The ladder that these settings describe.
-fn ladder(LadderSettings { rung, precision, max }: &LadderSettings) -> Result<Ladder, SettingsError> {
+fn ladder(
+    LadderSettings { rung, precision, max }: &LadderSettings,
+) -> Result<Ladder, SettingsError> {
     within("ladder.rung", *rung, Duration::from_millis(1), hours(24))?;
     if !(1..=8).contains(precision) {
         return Err(wrong("ladder.precision", format!("{precision} is out of bounds: 1 to 8")));
@@ -358,10 +403,12 @@ fn consume(
     let said = overrides.concurrency.or(defaults.concurrency);
     let concurrency = said.unwrap_or(10.min(prefetch));
     if concurrency == 0 || concurrency > prefetch {
-        let problem = format!("concurrency is {concurrency}, but must be 1 to prefetch, which is {prefetch}");
+        let problem =
+            format!("concurrency is {concurrency}, but must be 1 to prefetch, which is {prefetch}");
         return Err(wrong(key("concurrency"), problem));
     }
-    let handler_timeout = overrides.handler_timeout.or(defaults.handler_timeout).unwrap_or(Duration::from_secs(60));
+    let handler_timeout =
+        overrides.handler_timeout.or(defaults.handler_timeout).unwrap_or(Duration::from_secs(60));
     within(&key("handler_timeout"), handler_timeout, Duration::from_millis(1), hours(24))?;
     Ok((prefetch, concurrency, handler_timeout))
 }

@@ -4,7 +4,8 @@ use std::fmt;
 
 use secrecy::{ExposeSecret, SecretString};
 
-/// A password, or a URL that may contain one. It is never printed, and its memory is cleared when it is dropped.
+/// A password, or a URL that may contain one. It is never printed, and its memory is cleared when
+/// it is dropped.
 ///
 /// ```
 /// use rehop::settings::Secret;

@@ -1,9 +1,12 @@
-//! Variables that look like settings and are not: Kubernetes sets some in each pod for every Service of its namespace.
+//! Variables that look like settings and are not: Kubernetes sets some in each pod for every
+//! Service of its namespace.
 
-/// Whether this is a variable that Kubernetes sets for a Service named `rehop` or `rehop-…`, without the prefix `REHOP_`:
-/// `PORT`, `SERVICE_HOST`, `PORT_5672_TCP_ADDR`, `RELAY_SERVICE_PORT_HTTP`.
+/// Whether this is a variable that Kubernetes sets for a Service named `rehop` or `rehop-…`,
+/// without the prefix `REHOP_`: `PORT`, `SERVICE_HOST`, `PORT_5672_TCP_ADDR`,
+/// `RELAY_SERVICE_PORT_HTTP`.
 pub(super) fn is_service_link(name: &str) -> bool {
-    // Two underscores separate the levels of a key, and a Service hardly ever has two hyphens in a row in its name.
+    // Two underscores separate the levels of a key, and a Service hardly ever has two hyphens in a
+    // row in its name.
     if name.contains("__") {
         return false;
     }
@@ -15,9 +18,11 @@ pub(super) fn is_service_link(name: &str) -> bool {
 
 /// `…_PORT_<number>_<protocol>`, alone or with `_PROTO`, `_PORT` or `_ADDR` behind it.
 fn is_of_one_port(name: &str) -> bool {
-    let stem = ["_PROTO", "_PORT", "_ADDR"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
+    let stem =
+        ["_PROTO", "_PORT", "_ADDR"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
     let port = ["_TCP", "_UDP", "_SCTP"].iter().find_map(|protocol| stem.strip_suffix(protocol));
-    port.and_then(|port| port.rsplit_once("_PORT_")).is_some_and(|(_, port)| port.parse::<u16>().is_ok())
+    port.and_then(|port| port.rsplit_once("_PORT_"))
+        .is_some_and(|(_, port)| port.parse::<u16>().is_ok())
 }
 
 #[cfg(test)]
@@ -41,9 +46,16 @@ mod tests {
         ] {
             assert!(is_service_link(name), "{name}");
         }
-        for name in
-            ["NAMSPACE", "BROKER__PORT", "PORTS", "PORT_X_TCP", "SERVICE", "BROKER_URL", "PORT_70000_TCP", "TCP"]
-        {
+        for name in [
+            "NAMSPACE",
+            "BROKER__PORT",
+            "PORTS",
+            "PORT_X_TCP",
+            "SERVICE",
+            "BROKER_URL",
+            "PORT_70000_TCP",
+            "TCP",
+        ] {
             assert!(!is_service_link(name), "{name}");
         }
     }

@@ -5,11 +5,13 @@ use std::time::Duration;
 use super::{QueueConfig, SettingsError};
 use crate::wait::WaitStrategy;
 
-/// How much of the broker's ack timeout is kept free of handlers and waits: a held message may have to wait for a free handler.
+/// How much of the broker's ack timeout is kept free of handlers and waits: a held message may have
+/// to wait for a free handler.
 const MARGIN: Duration = Duration::from_secs(60);
 
 impl QueueConfig {
-    /// For how long a delivery may be held before its last attempt begins, if its messages wait in the process.
+    /// For how long a delivery may be held before its last attempt begins, if its messages wait in
+    /// the process.
     pub(crate) fn hold_limit(&self, ack_timeout: Duration) -> Option<Duration> {
         let is_held = self.policy.strategy.kind() == WaitStrategy::InProcess;
         is_held.then(|| ack_timeout.saturating_sub(MARGIN).saturating_sub(self.handler_timeout))
@@ -43,7 +45,8 @@ impl QueueConfig {
         if self.order.is_kept() && self.policy.used_ladder().is_some() {
             return Err(SettingsError::invalid(
                 at("retry.after"),
-                "order is not kept on the ladder: set retry.after = \"own\", or order = \"none\"".to_owned(),
+                "order is not kept on the ladder: set retry.after = \"own\", or order = \"none\""
+                    .to_owned(),
             ));
         }
         if strategy == WaitStrategy::InProcess {
@@ -52,8 +55,13 @@ impl QueueConfig {
         Ok(())
     }
 
-    fn check_hold(&self, ack_timeout: Duration, at: &dyn Fn(&str) -> String) -> Result<(), SettingsError> {
-        let (hold, attempts) = (self.policy.longest_chain(self.handler_timeout), self.policy.max_attempts());
+    fn check_hold(
+        &self,
+        ack_timeout: Duration,
+        at: &dyn Fn(&str) -> String,
+    ) -> Result<(), SettingsError> {
+        let (hold, attempts) =
+            (self.policy.longest_chain(self.handler_timeout), self.policy.max_attempts());
         if hold <= ack_timeout.saturating_sub(MARGIN) {
             return Ok(());
         }
@@ -101,7 +109,9 @@ mod tests {
         held.broker.consumer_timeout -= Duration::from_millis(1);
         let text = error(&held).unwrap();
         assert!(
-            text.contains("retry.delays") && text.contains("3 attempts of up to 20s") && text.contains("1m 20s in all"),
+            text.contains("retry.delays")
+                && text.contains("3 attempts of up to 20s")
+                && text.contains("1m 20s in all"),
             "{text}"
         );
         held.retry.strategy = Some(WaitStrategy::Tiers);
@@ -112,9 +122,11 @@ mod tests {
 
     #[test]
     fn order_needs_messages_that_wait_in_the_process() {
-        for (strategy, is_right) in
-            [(WaitStrategy::Tiers, false), (WaitStrategy::Native, false), (WaitStrategy::InProcess, true)]
-        {
+        for (strategy, is_right) in [
+            (WaitStrategy::Tiers, false),
+            (WaitStrategy::Native, false),
+            (WaitStrategy::InProcess, true),
+        ] {
             let mut ordered = settings(strategy);
             ordered.consume.order = Some(Order::RoutingKey);
             assert_eq!(error(&ordered).is_none(), is_right, "{strategy:?}");
@@ -137,7 +149,10 @@ mod tests {
         consume.order = Some(Order::Queue);
         let resolved = tiers.resolve().unwrap();
         let refused = resolved.queue_with("orders", &consume, None).unwrap_err().to_string();
-        assert!(refused.starts_with("consume.order: ") && refused.contains("in-process"), "{refused}");
+        assert!(
+            refused.starts_with("consume.order: ") && refused.contains("in-process"),
+            "{refused}"
+        );
         let policy = crate::RetryPolicy::new(&settings(WaitStrategy::InProcess).retry).unwrap();
         let config = resolved.queue_with("orders", &consume, Some(&policy)).unwrap();
         assert_eq!(config.order, Order::Queue);

@@ -6,8 +6,9 @@ use serde::{Deserializer, Serializer};
 
 use super::Secret;
 
-/// Reads a string. figment parses a list of queues in a variable, so a name that consists of digits arrives here as a number.
-/// A fraction is refused, because it might not be printed as it was written.
+/// Reads a string. figment parses a list of queues in a variable, so a name that consists of digits
+/// arrives here as a number. A fraction is refused, because it might not be printed as it was
+/// written.
 pub(super) fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     struct Visitor;
 
@@ -38,7 +39,9 @@ pub(super) fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String,
     deserializer.deserialize_any(Visitor)
 }
 
-pub(super) fn optional_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+pub(super) fn optional_text<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<String>, D::Error> {
     text(deserializer).map(Some)
 }
 
@@ -46,7 +49,9 @@ pub(super) fn secret<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Secre
     text(deserializer).map(Secret::from)
 }
 
-pub(super) fn optional_secret<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Secret>, D::Error> {
+pub(super) fn optional_secret<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Secret>, D::Error> {
     secret(deserializer).map(Some)
 }
 
@@ -69,14 +74,20 @@ pub(super) fn masked_url<S: Serializer>(url: &Secret, serializer: S) -> Result<S
     serializer.serialize_str(&mask_url(url.expose()))
 }
 
-pub(super) fn optional_masked_url<S: Serializer>(url: &Option<Secret>, serializer: S) -> Result<S::Ok, S::Error> {
+pub(super) fn optional_masked_url<S: Serializer>(
+    url: &Option<Secret>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     match url {
         Some(url) => masked_url(url, serializer),
         None => serializer.serialize_none(),
     }
 }
 
-pub(super) fn masked_urls<S: Serializer>(urls: &[Secret], serializer: S) -> Result<S::Ok, S::Error> {
+pub(super) fn masked_urls<S: Serializer>(
+    urls: &[Secret],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     serializer.collect_seq(urls.iter().map(|url| mask_url(url.expose())))
 }
 

@@ -1,4 +1,5 @@
-//! A chain as one delivery continues it: which trace its spans are in, what they hang below, and what its copies carry.
+//! A chain as one delivery continues it: which trace its spans are in, what they hang below, and
+//! what its copies carry.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -25,7 +26,8 @@ pub(crate) struct Chain {
     origin: Option<SpanContext>,
     /// What the attempt links to: the previous attempt, and the old trace after a split.
     pub(super) links: Vec<SpanContext>,
-    /// The attempt before the wait that this process has recorded. A later attempt after the same wait knows it by this.
+    /// The attempt before the wait that this process has recorded. A later attempt after the same
+    /// wait knows it by this.
     waited_after: Option<SpanId>,
     /// When the present trace began. Without a split, this is when the chain was first seen.
     since: Timestamp,
@@ -36,8 +38,8 @@ pub(crate) struct Chain {
 }
 
 impl Chain {
-    /// Reads the chain's context. A chain older than `max_age` continues in a new trace that links back. `recorded` is the wait after this
-    /// attempt, if this process has recorded it.
+    /// Reads the chain's context. A chain older than `max_age` continues in a new trace that links
+    /// back. `recorded` is the wait after this attempt, if this process has recorded it.
     pub(super) fn read(
         (delivery, queue): (&Delivery, &str),
         (now, max_age): (Timestamp, Duration),
@@ -46,9 +48,10 @@ impl Chain {
     ) -> Self {
         let Incoming { parent: origin, baggage } = propagation::read(delivery, ignored);
         let ledger = &delivery.ledger;
-        let text = |name| if ledger.is_copy { delivery.header(name).map(HeaderValue::of) } else { None };
-        let previous =
-            text(PREVIOUS_ATTEMPT).and_then(|value| propagation::parse(value.as_text()?, TraceState::default()));
+        let text =
+            |name| if ledger.is_copy { delivery.header(name).map(HeaderValue::of) } else { None };
+        let previous = text(PREVIOUS_ATTEMPT)
+            .and_then(|value| propagation::parse(value.as_text()?, TraceState::default()));
         let first_seen = ledger.first_seen;
         let since = text(TRACED_SINCE)
             .and_then(|value| value.as_text()?.parse().ok())
@@ -66,18 +69,27 @@ impl Chain {
         };
         match origin {
             Some(origin) if now.since(since) > max_age => {
-                // Several processes may begin it: each that gets this copy before the next one is written.
-                let old = [origin.trace_id().to_bytes().to_vec(), since.as_millis().to_be_bytes().to_vec()];
-                let last = previous.as_ref().map_or_else(Vec::new, |attempt| attempt.span_id().to_bytes().to_vec());
+                // Several processes may begin it: each that gets this copy before the next one is
+                // written.
+                let old = [
+                    origin.trace_id().to_bytes().to_vec(),
+                    since.as_millis().to_be_bytes().to_vec(),
+                ];
+                let last = previous
+                    .as_ref()
+                    .map_or_else(Vec::new, |attempt| attempt.span_id().to_bytes().to_vec());
                 chain.begins(ids::computed(&[&old[0], &old[1], &last]));
                 chain.since = now;
                 chain.links = std::iter::once(origin).chain(previous).collect();
             }
             Some(origin) => {
                 // A redelivery follows an attempt that nothing in the message names.
-                let known = previous.as_ref().map(SpanContext::span_id).filter(|_| delivery.redelivered);
+                let known =
+                    previous.as_ref().map(SpanContext::span_id).filter(|_| delivery.redelivered);
                 chain.links = previous.into_iter().filter(|_| !delivery.redelivered).collect();
-                if let Some((attempt, wait)) = known.and_then(|attempt| Some((attempt, recorded(attempt)?))) {
+                if let Some((attempt, wait)) =
+                    known.and_then(|attempt| Some((attempt, recorded(attempt)?)))
+                {
                     chain.below(wait);
                     chain.waited_after = Some(attempt);
                 } else if ledger.is_copy || ledger.hop > 0 {
@@ -114,11 +126,13 @@ impl Chain {
 
     /// The next span is a child of this one.
     pub(super) fn below(&mut self, span: SpanContext) {
-        self.parent = propagation::with_baggage(Context::new(), self.baggage.as_deref()).with_remote_span_context(span);
+        self.parent = propagation::with_baggage(Context::new(), self.baggage.as_deref())
+            .with_remote_span_context(span);
         self.trace = None;
     }
 
-    /// The next span is in this span's trace and below no span, because the clock of what it would be below may be another one.
+    /// The next span is in this span's trace and below no span, because the clock of what it would
+    /// be below may be another one.
     fn beside(&mut self, span: &SpanContext) {
         let context = propagation::with_baggage(Context::new(), self.baggage.as_deref());
         (self.parent, self.trace) = ids::beside(span, &context);
@@ -135,7 +149,8 @@ impl Chain {
         self.below(wait.clone());
     }
 
-    /// The next span is in the chain's trace and below no span, whatever it would be below otherwise.
+    /// The next span is in the chain's trace and below no span, whatever it would be below
+    /// otherwise.
     pub(super) fn set_apart(&mut self) {
         self.waited_after = None;
         if let Some(origin) = self.origin.clone() {
@@ -162,11 +177,14 @@ impl Chain {
     /// Whether the span was recorded. Without a provider, its context is its parent's.
     pub(super) fn is_recorded(&self, span: &SpanContext) -> bool {
         let other = |context: &SpanContext| context.span_id() != span.span_id();
-        span.is_valid() && other(self.parent.span().span_context()) && self.origin().is_none_or(other)
+        span.is_valid()
+            && other(self.parent.span().span_context())
+            && self.origin().is_none_or(other)
     }
 
-    /// The chain of the next attempt, if this process makes it: what a copy would carry in its headers. `attempt` has the span of this one.
-    /// Without a wait, the next one is beside this one, below the same span.
+    /// The chain of the next attempt, if this process makes it: what a copy would carry in its
+    /// headers. `attempt` has the span of this one. Without a wait, the next one is beside this
+    /// one, below the same span.
     pub(crate) fn next(&self, attempt: &Context, waits: bool) -> Self {
         let attempt = attempt.span().span_context().clone();
         let mut next = self.clone();
@@ -188,8 +206,9 @@ impl Chain {
         let span = attempt.span();
         let attempt = span.span_context();
         let origin = self.origin.clone().or_else(|| self.begins_with(attempt));
-        let mut headers = origin
-            .map_or_else(Vec::new, |origin| propagation::headers_of(&Context::new().with_remote_span_context(origin)));
+        let mut headers = origin.map_or_else(Vec::new, |origin| {
+            propagation::headers_of(&Context::new().with_remote_span_context(origin))
+        });
         if let Some(baggage) = &self.baggage {
             headers.push((BAGGAGE, baggage.clone()));
         }

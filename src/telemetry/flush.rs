@@ -15,10 +15,12 @@ static FLUSH: RwLock<Option<Flush>> = RwLock::new(None);
 /// A flush that hangs must not be joined by more and more others.
 static ONE_AT_A_TIME: Semaphore = Semaphore::const_new(1);
 
-/// How the spans of a provider of your own are exported at once. [`init`](crate::telemetry::init) sets this up for its own provider.
+/// How the spans of a provider of your own are exported at once. [`init`](crate::telemetry::init)
+/// sets this up for its own provider.
 ///
-/// rehop calls it before it handles a message whose handler may have killed the process: such a process exports nothing any more. It may
-/// block, and runs on a thread of its own; the message waits for it for 500 ms at most, and whatever it does fails nothing.
+/// rehop calls it before it handles a message whose handler may have killed the process: such a
+/// process exports nothing any more. It may block, and runs on a thread of its own; the message
+/// waits for it for 500 ms at most, and whatever it does fails nothing.
 ///
 /// ```
 /// # fn run(provider: opentelemetry_sdk::trace::SdkTracerProvider) {
@@ -67,8 +69,9 @@ mod tests {
         static TURNS: Semaphore = Semaphore::const_new(1);
         let count = Arc::new(AtomicU32::new(0));
         let counter = count.clone();
-        let flush: Flush =
-            Arc::new(move || assert!(counter.fetch_add(1, Ordering::SeqCst) > 0, "the first one panics"));
+        let flush: Flush = Arc::new(move || {
+            assert!(counter.fetch_add(1, Ordering::SeqCst) > 0, "the first one panics")
+        });
         run(flush.clone(), &TURNS).await;
         run(flush, &TURNS).await;
         assert_eq!((count.load(Ordering::SeqCst), TURNS.available_permits()), (2, 1));

@@ -1,8 +1,10 @@
 //! The trace of a span that has no parent.
 //!
-//! OpenTelemetry's API begins a new trace with each span that has no parent. rehop needs such spans inside a trace: what comes after a wait
-//! is on a clock of its own, and a parent on another host would let Jaeger doubt and move it. So rehop says on this thread which trace it
-//! means, and the provider's id generator, if it is rehop's own, gives the span this trace's id. The API alone is needed for this.
+//! OpenTelemetry's API begins a new trace with each span that has no parent. rehop needs such spans
+//! inside a trace: what comes after a wait is on a clock of its own, and a parent on another host
+//! would let Jaeger doubt and move it. So rehop says on this thread which trace it means, and the
+//! provider's id generator, if it is rehop's own, gives the span this trace's id. The API alone is
+//! needed for this.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -47,12 +49,15 @@ pub(crate) fn meant() -> Option<TraceId> {
     NEXT.get()
 }
 
-/// The id of a trace that several processes begin independently: the same for the same parts, in all versions.
+/// The id of a trace that several processes begin independently: the same for the same parts, in
+/// all versions.
 pub(crate) fn computed(parts: &[&[u8]]) -> TraceId {
-    // FNV-1a over each part and its length, so that no two lists of parts are one text. Its high bits hardly depend on the last bytes, and
-    // samplers read some bits alone, so they are mixed.
+    // FNV-1a over each part and its length, so that no two lists of parts are one text. Its high
+    // bits hardly depend on the last bytes, and samplers read some bits alone, so they are mixed.
     let mut hash = 0x6C62_272E_07BB_0142_62B8_2175_6295_C58D_u128;
-    let mut add = |byte: u8| hash = (hash ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013B);
+    let mut add = |byte: u8| {
+        hash = (hash ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013B)
+    };
     for part in parts {
         part.iter().copied().for_each(&mut add);
         (part.len() as u64).to_be_bytes().into_iter().for_each(&mut add);
@@ -71,7 +76,8 @@ fn mixed(number: u64) -> u64 {
     number ^ (number >> 31)
 }
 
-/// A context for spans in this span's trace that are below no span, and that trace, if that can be done. Otherwise they are its children.
+/// A context for spans in this span's trace that are below no span, and that trace, if that can be
+/// done. Otherwise they are its children.
 pub(crate) fn beside(span: &SpanContext, context: &Context) -> (Context, Option<TraceId>) {
     // What is not recorded is passed on as it came.
     if !are_chosen() || !span.is_sampled() {
@@ -83,16 +89,20 @@ pub(crate) fn beside(span: &SpanContext, context: &Context) -> (Context, Option<
     (context.with_remote_span_context(trace), Some(span.trace_id()))
 }
 
-/// Builds a span below `parent` or, if it has no span, in this trace. One that is in another trace then, because another provider than that
-/// with the generator made it, is built once more, as a child of `origin`.
+/// Builds a span below `parent` or, if it has no span, in this trace. One that is in another trace
+/// then, because another provider than that with the generator made it, is built once more, as a
+/// child of `origin`.
 pub(crate) fn build(
     tracer: &BoxedTracer,
     builder: SpanBuilder,
     parent: &Context,
     (trace, origin): (Option<TraceId>, Option<&SpanContext>),
 ) -> Context {
-    let Some(trace) = trace else { return parent.with_span(tracer.build_with_context(builder, parent)) };
-    let context = parent.with_span(within(trace, || tracer.build_with_context(builder.clone(), parent)));
+    let Some(trace) = trace else {
+        return parent.with_span(tracer.build_with_context(builder, parent));
+    };
+    let context =
+        parent.with_span(within(trace, || tracer.build_with_context(builder.clone(), parent)));
     let built = context.span().span_context().clone();
     if built.is_valid() && built.trace_id() == trace {
         return context;
@@ -108,12 +118,21 @@ pub(crate) fn build(
     }
 }
 
-/// The trace of a message whose producer has none, if the message can be told from others: an id that its producer gave it. A producer
-/// that uses an id again gives another timestamp with it, if any.
-pub(crate) fn of_message(queue: &str, message_id: Option<&str>, timestamp: Option<u64>) -> Option<TraceId> {
+/// The trace of a message whose producer has none, if the message can be told from others: an id
+/// that its producer gave it. A producer that uses an id again gives another timestamp with it, if
+/// any.
+pub(crate) fn of_message(
+    queue: &str,
+    message_id: Option<&str>,
+    timestamp: Option<u64>,
+) -> Option<TraceId> {
     let message_id = message_id.filter(|id| !id.is_empty())?;
     let timestamp = timestamp.map(u64::to_be_bytes);
-    Some(computed(&[queue.as_bytes(), message_id.as_bytes(), timestamp.as_ref().map_or(&[], |bytes| &bytes[..])]))
+    Some(computed(&[
+        queue.as_bytes(),
+        message_id.as_bytes(),
+        timestamp.as_ref().map_or(&[], |bytes| &bytes[..]),
+    ]))
 }
 
 #[cfg(test)]
@@ -132,7 +151,8 @@ mod tests {
             ("orders", Some("order-7"), Some(1_700_000_001)),
             ("orders", Some("order-7"), None),
         ];
-        let others: HashSet<_> = others.map(|(queue, id, at)| of_message(queue, id, at).unwrap()).into();
+        let others: HashSet<_> =
+            others.map(|(queue, id, at)| of_message(queue, id, at).unwrap()).into();
         assert!(others.len() == 4 && !others.contains(&trace));
         assert_eq!([None, Some("")].map(|id| of_message("orders", id, None)), [None; 2]);
     }
@@ -140,16 +160,24 @@ mod tests {
     #[test]
     fn an_id_of_ten_kibibytes_is_an_id_like_any_other() {
         let (long, longer) = ("x".repeat(10 * 1024), "x".repeat(10 * 1024 + 1));
-        assert_ne!(of_message("orders", Some(&long), None), of_message("orders", Some(&longer), None));
+        assert_ne!(
+            of_message("orders", Some(&long), None),
+            of_message("orders", Some(&longer), None)
+        );
     }
 
     /// Ratio samplers compare the low eight bytes, or seven of them, with a threshold.
     #[test]
     fn traces_of_numbered_messages_are_spread_evenly() {
-        let traces: Vec<_> = (0..10_000).map(|n| of_message("orders", Some(&n.to_string()), None).unwrap()).collect();
+        let traces: Vec<_> = (0..10_000)
+            .map(|n| of_message("orders", Some(&n.to_string()), None).unwrap())
+            .collect();
         assert_eq!(traces.iter().collect::<HashSet<_>>().len(), traces.len());
         for shift in [0, 7, 32, 56, 63, 64, 96, 127] {
-            let ones = traces.iter().filter(|trace| u128::from_be_bytes(trace.to_bytes()) >> shift & 1 == 1).count();
+            let ones = traces
+                .iter()
+                .filter(|trace| u128::from_be_bytes(trace.to_bytes()) >> shift & 1 == 1)
+                .count();
             assert!((4_700..5_300).contains(&ones), "bit {shift} is set in {ones} of 10000");
         }
     }
@@ -157,7 +185,10 @@ mod tests {
     #[test]
     fn the_trace_that_is_meant_is_forgotten_when_the_span_is_built() {
         let trace = computed(&[b"a"]);
-        assert_eq!(within(trace, || (meant(), within(computed(&[b"b"]), meant), meant())).0, Some(trace));
+        assert_eq!(
+            within(trace, || (meant(), within(computed(&[b"b"]), meant), meant())).0,
+            Some(trace)
+        );
         assert_eq!(meant(), None);
         let _ = std::panic::catch_unwind(|| within(trace, || panic!("while it is built")));
         assert_eq!(meant(), None);

@@ -1,4 +1,5 @@
-//! Metrics, for dashboards and alerts. No attribute is unbounded: no ids, and no routing keys but the names of queues.
+//! Metrics, for dashboards and alerts. No attribute is unbounded: no ids, and no routing keys but
+//! the names of queues.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,8 +12,10 @@ use super::values::Values;
 use crate::retry::outcome::Outcome;
 
 /// The buckets that the semantic conventions recommend for durations.
-const SECONDS: [f64; 14] = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0];
-const LATENESS: [f64; 13] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
+const SECONDS: [f64; 14] =
+    [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0];
+const LATENESS: [f64; 13] =
+    [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
 const CHAIN_SECONDS: [f64; 9] = [0.1, 1.0, 10.0, 60.0, 300.0, 1800.0, 3600.0, 14400.0, 86400.0];
 const ATTEMPTS: [f64; 8] = [1.0, 2.0, 3.0, 5.0, 8.0, 13.0, 21.0, 34.0];
 
@@ -42,9 +45,16 @@ impl Instruments {
     }
 
     fn of(meter: &Meter) -> Self {
-        let counter = |name, unit, text| meter.u64_counter(name).with_unit(unit).with_description(text).build();
+        let counter = |name, unit, text| {
+            meter.u64_counter(name).with_unit(unit).with_description(text).build()
+        };
         let histogram = |name, buckets: &[f64], text| {
-            meter.f64_histogram(name).with_unit("s").with_boundaries(buckets.to_vec()).with_description(text).build()
+            meter
+                .f64_histogram(name)
+                .with_unit("s")
+                .with_boundaries(buckets.to_vec())
+                .with_description(text)
+                .build()
         };
         Self {
             sent: counter(
@@ -61,8 +71,16 @@ impl Instruments {
             process: histogram(names::PROCESS_DURATION, &SECONDS, "One attempt of a handler"),
             settled: counter(names::SETTLED, "{message}", "Deliveries settled, by outcome"),
             parked: counter(names::PARKED, "{message}", "Messages parked by rehop, by reason"),
-            replayed: counter(names::REPLAYED, "{message}", "Chains of replayed messages that ended, by outcome"),
-            lateness: histogram(names::WAIT_LATENESS, &LATENESS, "How much later than due a message returned"),
+            replayed: counter(
+                names::REPLAYED,
+                "{message}",
+                "Chains of replayed messages that ended, by outcome",
+            ),
+            lateness: histogram(
+                names::WAIT_LATENESS,
+                &LATENESS,
+                "How much later than due a message returned",
+            ),
             chain_seconds: histogram(
                 names::CHAIN_DURATION,
                 &CHAIN_SECONDS,
@@ -74,7 +92,11 @@ impl Instruments {
                 .with_boundaries(ATTEMPTS.to_vec())
                 .with_description("Attempts of a chain")
                 .build(),
-            publish_retries: counter(names::PUBLISH_RETRIES, "{publish}", "Copies that had to be sent again"),
+            publish_retries: counter(
+                names::PUBLISH_RETRIES,
+                "{publish}",
+                "Copies that had to be sent again",
+            ),
             in_flight: meter
                 .i64_up_down_counter(names::IN_FLIGHT)
                 .with_unit("{message}")
@@ -100,11 +122,18 @@ impl Instruments {
 
     /// A copy has to be sent again to this exchange.
     pub(crate) fn publish_retried(&self, exchange: &str) {
-        self.publish_retries.add(1, &[KeyValue::new(names::DESTINATION_TEMPLATE, exchange.to_owned())]);
+        self.publish_retries
+            .add(1, &[KeyValue::new(names::DESTINATION_TEMPLATE, exchange.to_owned())]);
     }
 
     /// A message was sent, and confirmed unless there is an error.
-    fn sent(&self, operation: &'static str, destination: String, took: Duration, error_type: Option<&str>) {
+    fn sent(
+        &self,
+        operation: &'static str,
+        destination: String,
+        took: Duration,
+        error_type: Option<&str>,
+    ) {
         let mut attributes = vec![
             KeyValue::new(names::SYSTEM, names::RABBITMQ),
             KeyValue::new(names::OPERATION_NAME, operation),
@@ -117,10 +146,12 @@ impl Instruments {
         self.operations.record(took.as_secs_f64(), &attributes);
     }
 
-    /// The depth of a work queue's parked queue. The attributes also tell which queue that is, because it may have any name.
+    /// The depth of a work queue's parked queue. The attributes also tell which queue that is,
+    /// because it may have any name.
     pub(crate) fn parked_depth(&self, work_queue: &str, parked: &str, depth: u64) {
         let queue = KeyValue::new(names::DESTINATION_TEMPLATE, work_queue.to_owned());
-        self.parked_depth.record(depth, &[queue, KeyValue::new(names::PARKED_QUEUE, parked.to_owned())]);
+        self.parked_depth
+            .record(depth, &[queue, KeyValue::new(names::PARKED_QUEUE, parked.to_owned())]);
     }
 
     /// The depth of a namespace's stray queue.
@@ -143,7 +174,11 @@ impl QueueMetrics {
     pub(crate) fn new(instruments: Instruments, queue: &str) -> Self {
         let queue = KeyValue::new(names::DESTINATION_TEMPLATE, Arc::<str>::from(queue));
         let operation = |name: &'static str| {
-            [KeyValue::new(names::SYSTEM, names::RABBITMQ), KeyValue::new(names::OPERATION_NAME, name), queue.clone()]
+            [
+                KeyValue::new(names::SYSTEM, names::RABBITMQ),
+                KeyValue::new(names::OPERATION_NAME, name),
+                queue.clone(),
+            ]
         };
         Self {
             instruments,
@@ -155,7 +190,9 @@ impl QueueMetrics {
     }
 
     pub(crate) fn consuming(&self, is_consuming: bool) {
-        self.instruments.consuming.record(u64::from(is_consuming), std::slice::from_ref(&self.queue));
+        self.instruments
+            .consuming
+            .record(u64::from(is_consuming), std::slice::from_ref(&self.queue));
     }
 
     pub(crate) fn received(&self) {
@@ -184,12 +221,20 @@ impl QueueMetrics {
     }
 
     /// An ack or a reject was passed to the channel, or the channel was already closed.
-    pub(crate) fn operated(&self, operation: &'static str, took: Duration, error_type: Option<&'static str>) {
+    pub(crate) fn operated(
+        &self,
+        operation: &'static str,
+        took: Duration,
+        error_type: Option<&'static str>,
+    ) {
         let seconds = took.as_secs_f64();
         let operation = KeyValue::new(names::OPERATION_NAME, operation);
         let [system, _, queue] = &self.processed;
         match error_type.map(|error_type| KeyValue::new(names::ERROR_TYPE, error_type)) {
-            None => self.instruments.operations.record(seconds, &[system.clone(), operation, queue.clone()]),
+            None => self
+                .instruments
+                .operations
+                .record(seconds, &[system.clone(), operation, queue.clone()]),
             Some(error_type) => {
                 let attributes = [system.clone(), operation, queue.clone(), error_type];
                 self.instruments.operations.record(seconds, &attributes);
@@ -242,8 +287,14 @@ impl PublisherMetrics {
         Self { instruments, destinations: Values::default() }
     }
 
-    /// A message was published, or could not be. Its destination is its exchange, or the queue if it goes to the default exchange.
-    pub(crate) fn published(&self, destination: &str, took: Duration, error_type: Option<&'static str>) {
+    /// A message was published, or could not be. Its destination is its exchange, or the queue if
+    /// it goes to the default exchange.
+    pub(crate) fn published(
+        &self,
+        destination: &str,
+        took: Duration,
+        error_type: Option<&'static str>,
+    ) {
         self.instruments.sent("publish", self.destinations.bounded(destination), took, error_type);
     }
 }

@@ -1,7 +1,8 @@
 //! One trace per message, and metrics.
 //!
-//! The library uses only OpenTelemetry's API, through the global tracer and meter. Set them up before a
-//! [`Service`](crate::Service) starts, with [`init`] or yourself. Without this nothing is recorded, but trace context is still passed on.
+//! The library uses only OpenTelemetry's API, through the global tracer and meter. Set them up
+//! before a [`Service`](crate::Service) starts, with [`init`] or yourself. Without this nothing is
+//! recorded, but trace context is still passed on.
 //!
 //! # Set-up
 //!
@@ -11,7 +12,7 @@
 //! # #[cfg(feature = "otlp")]
 //! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
 //! let telemetry = rehop::telemetry::init("orders")?;
-//! // run the service
+//!  // run the service
 //! if let Err(error) = telemetry.shutdown().await {
 //!     eprintln!("{error}");
 //! }
@@ -50,13 +51,15 @@
 //! | `OTEL_SDK_DISABLED` | `true`: nothing is recorded |
 //! | `RUST_LOG` | which spans and events of the crate `tracing` are recorded. Default: `info,lapin=off`, because rehop reports lapin's errors, and lapin's warnings print bodies |
 //!
-//! A collector that is unreachable does not slow the consumer down. The buffers are bounded, and what does not fit is dropped.
-//! There is one warning, and one line when the collector is back. Events from the exporters and their clients are never exported.
+//! A collector that is unreachable does not slow the consumer down. The buffers are bounded, and
+//! what does not fit is dropped. There is one warning, and one line when the collector is back.
+//! Events from the exporters and their clients are never exported.
 //!
 //! # A chain in a trace
 //!
-//! The attempts before the first wait are children of the producer's context. A wait has no parent, and the attempts after it are below it. So
-//! the depth stays the same however long the chain is, and no clock of another host is compared with theirs.
+//! The attempts before the first wait are children of the producer's context. A wait has no parent,
+//! and the attempts after it are below it. So the depth stays the same however long the chain is,
+//! and no clock of another host is compared with theirs.
 //!
 //! ```text
 //! publish orders:order.created           PRODUCER   the producer's own span
@@ -77,26 +80,36 @@
 //!     └─ ack orders                      CLIENT
 //! ```
 //!
-//! - Without a producer's context the trace is computed from the queue and the message's `message_id` and `timestamp`, so that all attempts are in it,
-//!   whichever process makes them. A message without an id has a trace for each attempt until the first hop stores its context: a requeue cannot
-//!   change headers.
-//! - An attempt links to the previous one if that is known: after a wait, but not after a requeue. An attempt after a requeue is below the wait
-//!   before it in the process that recorded the wait; in another one it has no parent.
-//! - A delivery that may have killed its process (it came back without an answer, and no handler of this process gave it back) begins with a span
-//!   `receive <queue>`. It is exported before the handler starts, for which the message waits 500 ms at most, unless another one is being
+//! - Without a producer's context the trace is computed from the queue and the message's
+//!   `message_id` and `timestamp`, so that all attempts are in it, whichever process makes them. A
+//!   message without an id has a trace for each attempt until the first hop stores its context: a
+//!   requeue cannot change headers.
+//! - An attempt links to the previous one if that is known: after a wait, but not after a requeue.
+//!   An attempt after a requeue is below the wait before it in the process that recorded the wait;
+//!   in another one it has no parent.
+//! - A delivery that may have killed its process (it came back without an answer, and no handler of
+//!   this process gave it back) begins with a span `receive <queue>`. It is exported before the
+//!   handler starts, for which the message waits 500 ms at most, unless another one is being
 //!   exported. Its status is an error, so that tail sampling keeps the chain.
-//! - Spans without a parent need an id generator that puts them into the chain's trace. [`init`] has it, and a provider of your own gets
-//!   [`ChainIds`]. Without it, a wait, and an attempt in a process that has not recorded the wait before it, are children of the producer's span, which
-//!   Jaeger may doubt and move if the producer is on another host; and a message without a context has a trace for each attempt until its first wait.
-//!   [`flush_with`] exports the spans of such a provider before a death; without it they are exported as usual.
-//! - A chain older than `trace.max_age` continues in a new trace, which links to the old one's origin and to the last attempt.
+//! - Spans without a parent need an id generator that puts them into the chain's trace. [`init`]
+//!   has it, and a provider of your own gets [`ChainIds`]. Without it, a wait, and an attempt in a
+//!   process that has not recorded the wait before it, are children of the producer's span, which
+//!   Jaeger may doubt and move if the producer is on another host; and a message without a context
+//!   has a trace for each attempt until its first wait. [`flush_with`] exports the spans of such a
+//!   provider before a death; without it they are exported as usual.
+//! - A chain older than `trace.max_age` continues in a new trace, which links to the old one's
+//!   origin and to the last attempt.
 //! - [`Publisher`](crate::Publisher) writes the producer's span; other producers bring their own.
-//! - A parked message keeps its context, also if an operator replays or edits it. The time that it rested is a span of its trace, `parked <parked queue>`, which
-//!   says who sent it back, and why. It links to the run, `replay <parked queue>` or `edit <parked queue>`: a trace with one span, with the selection and how many
-//!   messages were sent, handled and parked again. If the chain is older than `trace.max_age` by then, its next attempt is in a new trace, with a link to it.
-//! - An attempt that was aborted, or whose process died, has no outcome or no span. The next attempt's number shows the gap: it counts each
-//!   delivery to a process that died, even if its handler had not started.
-//! - No span ends before it begins, whatever the clocks say: a wait that would is marked with `rehop.clock_skew`, and has no length.
+//! - A parked message keeps its context, also if an operator replays or edits it. The time that it
+//!   rested is a span of its trace, `parked <parked queue>`, which says who sent it back, and why.
+//!   It links to the run, `replay <parked queue>` or `edit <parked queue>`: a trace with one span,
+//!   with the selection and how many messages were sent, handled and parked again. If the chain is
+//!   older than `trace.max_age` by then, its next attempt is in a new trace, with a link to it.
+//! - An attempt that was aborted, or whose process died, has no outcome or no span. The next
+//!   attempt's number shows the gap: it counts each delivery to a process that died, even if its
+//!   handler had not started.
+//! - No span ends before it begins, whatever the clocks say: a wait that would is marked with
+//!   `rehop.clock_skew`, and has no length.
 //!
 //! | attribute | on | meaning |
 //! |---|---|---|
@@ -123,16 +136,18 @@
 //! | `error.type` | each that failed | the failure's class; `expired`, `channel_closed`, `timeout`, `unpublishable`, `unconfirmed`, `unanswered`, `cancelled`; `failed` on replay and edit |
 //! | `messaging.*`, `server.*` | all; `server.*` of a service or publisher with one address | as the semantic conventions 1.44.0 have it; `messaging.destination.template` is the work queue |
 //!
-//! A message that waits in its queue (`retry.strategy = "native"`) has no `wait` span and no lateness, because no copy carries when it began to
-//! wait; its attempt ends with the outcome `wait`, and its settlement is a `nack`. One that waits in the process has a span `wait <queue>`.
+//! A message that waits in its queue (`retry.strategy = "native"`) has no `wait` span and no
+//! lateness, because no copy carries when it began to wait; its attempt ends with the outcome
+//! `wait`, and its settlement is a `nack`. One that waits in the process has a span `wait <queue>`.
 //!
-//! A handler runs inside a span of the crate `tracing` as well, `handle`, with the fields `queue`, `chain` and `attempt`: a service's own log
-//! lines show them. Its target is `rehop::handler`, and its level is `ERROR`, so a filter by level keeps it. A filter that names only other targets
+//! A handler runs inside a span of the crate `tracing` as well, `handle`, with the fields `queue`,
+//! `chain` and `attempt`: a service's own log lines show them. Its target is `rehop::handler`, and
+//! its level is `ERROR`, so a filter by level keeps it. A filter that names only other targets
 //! needs `rehop::handler=error`. [`init`] does not export it, because the attempt's span is there
 //! already; a layer of your own does, unless it filters the target out.
 //!
-//! Bodies and headers are never recorded. What an operator writes is, so it should not quote a body. The text of a failure is the status of its
-//! attempt, truncated to 1,024 bytes.
+//! Bodies and headers are never recorded. What an operator writes is, so it should not quote a
+//! body. The text of a failure is the status of its attempt, truncated to 1,024 bytes.
 //!
 //! # Metrics
 //!
@@ -155,9 +170,9 @@
 //! | `rehop.parked.depth` | gauge | queue, `rehop.parked_queue` | depth of the parked queue, every 15 s |
 //! | `rehop.stray` | gauge | `rehop.namespace` | depth of the stray queue, every 15 s |
 //!
-//! Queues and exchanges are in `messaging.destination.template`. `error.type` is absent on success. Each queue distinguishes 50
-//! classes, and each `Publisher` 50 destinations; the rest is reported as `_OTHER`. There are no ids, and no routing keys but
-//! the names of queues.
+//! Queues and exchanges are in `messaging.destination.template`. `error.type` is absent on success.
+//! Each queue distinguishes 50 classes, and each `Publisher` 50 destinations; the rest is reported
+//! as `_OTHER`. There are no ids, and no routing keys but the names of queues.
 
 pub(crate) mod chain;
 #[cfg(all(test, feature = "otlp"))]

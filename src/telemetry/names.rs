@@ -1,6 +1,8 @@
-//! Names of attributes and metrics, according to version 1.44.0 of OpenTelemetry's semantic conventions.
+//! Names of attributes and metrics, according to version 1.44.0 of OpenTelemetry's semantic
+//! conventions.
 //!
-//! The messaging conventions are still in development, so the names are kept here and not taken from a crate.
+//! The messaging conventions are still in development, so the names are kept here and not taken
+//! from a crate.
 
 pub const SYSTEM: &str = "messaging.system";
 pub const RABBITMQ: &str = "rabbitmq";

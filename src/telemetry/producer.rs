@@ -1,4 +1,5 @@
-//! The span and the metrics of a message that a service publishes. The span is the parent of the chain's attempts.
+//! The span and the metrics of a message that a service publishes. The span is the parent of the
+//! chain's attempts.
 
 use std::time::SystemTime;
 
@@ -17,7 +18,12 @@ pub(crate) struct PublishSpan {
 
 impl PublishSpan {
     /// A child of the current span.
-    pub(crate) fn start(exchange: &str, routing_key: &str, message_id: &str, server: Option<&Server>) -> Self {
+    pub(crate) fn start(
+        exchange: &str,
+        routing_key: &str,
+        message_id: &str,
+        server: Option<&Server>,
+    ) -> Self {
         let (template, destination) = if exchange.is_empty() {
             (routing_key, routing_key.to_owned())
         } else {
@@ -34,7 +40,8 @@ impl PublishSpan {
             KeyValue::new(names::MESSAGE_ID, message_id.to_owned()),
         ];
         let attributes = attributes.into_iter().chain(spans::server_attributes(server));
-        let builder = tracer.span_builder(format!("publish {template}")).with_kind(SpanKind::Producer);
+        let builder =
+            tracer.span_builder(format!("publish {template}")).with_kind(SpanKind::Producer);
         let builder = builder.with_attributes(attributes);
         let parent = Context::current();
         let started = clock::date();

@@ -13,13 +13,18 @@ static REGISTRY: LazyLock<Registry> = LazyLock::new(Registry::new);
 
 /// Reads the metrics of one meter provider for [`text`]. A process has one; a second is an error.
 pub(crate) fn reader() -> Result<PrometheusExporter, OTelSdkError> {
-    opentelemetry_prometheus::exporter().with_registry(REGISTRY.clone()).scope_info_enabled(false).build()
+    opentelemetry_prometheus::exporter()
+        .with_registry(REGISTRY.clone())
+        .scope_info_enabled(false)
+        .build()
 }
 
 /// Makes a meter provider for [`text`] alone the process's own.
 pub(crate) fn install(service: &str) -> Result<(), OTelSdkError> {
     let resource = Resource::builder().with_service_name(service.to_owned()).build();
-    global::set_meter_provider(SdkMeterProvider::builder().with_resource(resource).with_reader(reader()?).build());
+    global::set_meter_provider(
+        SdkMeterProvider::builder().with_resource(resource).with_reader(reader()?).build(),
+    );
     Ok(())
 }
 

@@ -1,6 +1,7 @@
 //! W3C trace context and baggage in message headers.
 //!
-//! They are read here and not by the global propagator, so that a chain stays one trace even if the service sets up no telemetry.
+//! They are read here and not by the global propagator, so that a chain stays one trace even if the
+//! service sets up no telemetry.
 
 use std::str::FromStr;
 
@@ -15,7 +16,8 @@ use crate::wire::names::{BAGGAGE, TRACEPARENT, TRACESTATE};
 
 /// The longest baggage that is passed on, as defined by W3C Baggage.
 const MAX_BAGGAGE_BYTES: usize = 8192;
-/// The flags for sampled and for a random trace id (level 2 of W3C Trace Context). A participant sets all others to zero.
+/// The flags for sampled and for a random trace id (level 2 of W3C Trace Context). A participant
+/// sets all others to zero.
 const KNOWN_FLAGS: u8 = 0b11;
 /// The longest trace state that must be passed on, as defined by W3C Trace Context.
 const MAX_TRACESTATE_BYTES: usize = 512;
@@ -37,7 +39,8 @@ pub(crate) fn read(delivery: &Delivery, ignored: &mut Vec<Ignored>) -> Incoming 
         text
     };
     let (traceparent, tracestate, baggage) = (text(TRACEPARENT), text(TRACESTATE), text(BAGGAGE));
-    let mut ignore = |name: &str, because| ignored.push(Ignored { header: name.to_owned(), because });
+    let mut ignore =
+        |name: &str, because| ignored.push(Ignored { header: name.to_owned(), because });
     let state = tracestate.and_then(|text| {
         let state = TraceState::from_str(&text).ok().filter(|_| text.len() <= MAX_TRACESTATE_BYTES);
         if state.is_none() {
@@ -62,16 +65,20 @@ pub(crate) fn read(delivery: &Delivery, ignored: &mut Vec<Ignored>) -> Incoming 
             return Some(text).filter(|text| !text.is_empty());
         }
         ignore(BAGGAGE, "part of it is not valid W3C baggage; the rest is kept");
-        Some(format_baggage(Context::new().with_baggage(members).baggage())).filter(|text| !text.is_empty())
+        Some(format_baggage(Context::new().with_baggage(members).baggage()))
+            .filter(|text| !text.is_empty())
     });
     Incoming { parent, baggage }
 }
 
 /// Reads `00-<trace id>-<span id>-<flags>`. A later version may have more fields after these.
 pub(crate) fn parse(traceparent: &str, state: TraceState) -> Option<SpanContext> {
-    let hex = |text: &str, len| text.len() == len && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let hex = |text: &str, len| {
+        text.len() == len && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+    };
     let mut parts = traceparent.trim().split('-');
-    let (version, trace, span, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+    let (version, trace, span, flags) =
+        (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
     if !hex(version, 2) || version == "ff" || (version == "00" && parts.next().is_some()) {
         return None;
     }
@@ -79,12 +86,23 @@ pub(crate) fn parse(traceparent: &str, state: TraceState) -> Option<SpanContext>
         return None;
     }
     let flags = TraceFlags::new(u8::from_str_radix(flags, 16).ok()? & KNOWN_FLAGS);
-    let context = SpanContext::new(TraceId::from_hex(trace).ok()?, SpanId::from_hex(span).ok()?, flags, true, state);
+    let context = SpanContext::new(
+        TraceId::from_hex(trace).ok()?,
+        SpanId::from_hex(span).ok()?,
+        flags,
+        true,
+        state,
+    );
     context.is_valid().then_some(context)
 }
 
 pub(crate) fn format(context: &SpanContext) -> String {
-    format!("00-{}-{}-{:02x}", context.trace_id(), context.span_id(), context.trace_flags().to_u8() & KNOWN_FLAGS)
+    format!(
+        "00-{}-{}-{:02x}",
+        context.trace_id(),
+        context.span_id(),
+        context.trace_flags().to_u8() & KNOWN_FLAGS
+    )
 }
 
 /// Adds the baggage to the context.
@@ -103,20 +121,29 @@ fn parse_baggage(text: &str) -> (Vec<KeyValueMetadata>, bool) {
         let (pair, metadata) = member.split_once(';').unwrap_or((member, ""));
         let (key, value) = pair.split_once('=')?;
         let key = key.trim();
-        if key.is_empty() || !key.bytes().all(token) || !value.bytes().chain(metadata.bytes()).all(printable) {
+        if key.is_empty()
+            || !key.bytes().all(token)
+            || !value.bytes().chain(metadata.bytes()).all(printable)
+        {
             return None;
         }
         let value = percent_encoding::percent_decode_str(value.trim()).decode_utf8().ok()?;
-        Some(KeyValueMetadata::new(key.to_owned(), value.into_owned(), BaggageMetadata::from(metadata.trim())))
+        Some(KeyValueMetadata::new(
+            key.to_owned(),
+            value.into_owned(),
+            BaggageMetadata::from(metadata.trim()),
+        ))
     };
-    let parsed: Vec<_> = text.split(',').filter(|part| !part.trim().is_empty()).map(member).collect();
+    let parsed: Vec<_> =
+        text.split(',').filter(|part| !part.trim().is_empty()).map(member).collect();
     let whole = parsed.iter().all(Option::is_some);
     (parsed.into_iter().flatten().collect(), whole)
 }
 
 fn format_baggage(baggage: &Baggage) -> String {
-    let encode =
-        |text: &str| percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string();
+    let encode = |text: &str| {
+        percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string()
+    };
     let member = |(key, (value, metadata)): (&Key, &(StringValue, BaggageMetadata))| {
         let pair = format!("{key}={}", encode(value.as_str()));
         if metadata.as_str().is_empty() { pair } else { format!("{pair};{}", metadata.as_str()) }
@@ -124,10 +151,11 @@ fn format_baggage(baggage: &Baggage) -> String {
     baggage.iter().map(member).collect::<Vec<_>>().join(",")
 }
 
-/// The headers that pass the current trace context on. Set them on messages and requests that a handler sends.
+/// The headers that pass the current trace context on. Set them on messages and requests that a
+/// handler sends.
 ///
-/// Inside a handler the context is that of its attempt, or of a `tracing` span that the handler opened if
-/// `tracing-opentelemetry` is set up. Outside a trace it is empty.
+/// Inside a handler the context is that of its attempt, or of a `tracing` span that the handler
+/// opened if `tracing-opentelemetry` is set up. Outside a trace it is empty.
 ///
 /// ```
 /// for (name, value) in rehop::telemetry::current_headers() {
@@ -168,7 +196,13 @@ mod tests {
         let context = parse(SAMPLE, TraceState::default()).unwrap();
         assert!(context.is_sampled() && context.is_remote());
         assert_eq!(format(&context), SAMPLE);
-        assert!(parse("01-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-more", TraceState::default()).is_some());
+        assert!(
+            parse(
+                "01-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-more",
+                TraceState::default()
+            )
+            .is_some()
+        );
     }
 
     #[test]
@@ -199,9 +233,14 @@ mod tests {
 
     #[test]
     fn invalid_baggage_is_left_out_and_reported() {
-        for (text, kept) in
-            [("a=1,broken", 1), ("=1", 0), ("a b=1", 0), ("k\"=1,ok=%20", 1), ("a=\r\nb", 0), ("a=%ff", 0)]
-        {
+        for (text, kept) in [
+            ("a=1,broken", 1),
+            ("=1", 0),
+            ("a b=1", 0),
+            ("k\"=1,ok=%20", 1),
+            ("a=\r\nb", 0),
+            ("a=%ff", 0),
+        ] {
             let (members, whole) = parse_baggage(text);
             assert_eq!((members.len(), whole), (kept, false), "{text}");
         }

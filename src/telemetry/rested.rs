@@ -20,9 +20,13 @@ pub struct TraceOf<'a> {
     pub timestamp: Option<u64>,
 }
 
-/// Builds a span in the trace of a message's chain, and says which headers its copy carries on, so that the next attempt is in this trace and
-/// links to the span.
-pub fn build(tracer: &BoxedTracer, builder: SpanBuilder, of: TraceOf<'_>) -> (Context, Vec<(&'static str, String)>) {
+/// Builds a span in the trace of a message's chain, and says which headers its copy carries on, so
+/// that the next attempt is in this trace and links to the span.
+pub fn build(
+    tracer: &BoxedTracer,
+    builder: SpanBuilder,
+    of: TraceOf<'_>,
+) -> (Context, Vec<(&'static str, String)>) {
     let origin = of.traceparent.and_then(|text| propagation::parse(text, TraceState::default()));
     let (parent, trace) = match &origin {
         Some(origin) => ids::beside(origin, &Context::new()),

@@ -1,5 +1,5 @@
-//! The spans of a chain: the attempts before its first wait are children of the producer's context. Each wait is in the same trace and has
-//! no parent, and the attempts after it are below it.
+//! The spans of a chain: the attempts before its first wait are children of the producer's context.
+//! Each wait is in the same trace and has no parent, and the attempts after it are below it.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -36,7 +36,8 @@ pub(crate) struct QueueTracer {
     requeued: Arc<RecordedWaits>,
 }
 
-/// What is known of a delivery that came back without an answer: its process died or lost its connection, or another process gave it back.
+/// What is known of a delivery that came back without an answer: its process died or lost its
+/// connection, or another process gave it back.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CameBack {
     /// How many deliveries before this one ended so.
@@ -53,7 +54,12 @@ pub(super) fn server_attributes(server: Option<&Server>) -> impl Iterator<Item =
 }
 
 impl QueueTracer {
-    pub(crate) fn new(queue: &str, server: Option<&Server>, max_attempts: u32, max_age: Duration) -> Self {
+    pub(crate) fn new(
+        queue: &str,
+        server: Option<&Server>,
+        max_attempts: u32,
+        max_age: Duration,
+    ) -> Self {
         let mut common = vec![
             KeyValue::new(names::SYSTEM, names::RABBITMQ),
             KeyValue::new(names::DESTINATION_TEMPLATE, Arc::<str>::from(queue)),
@@ -76,12 +82,24 @@ impl QueueTracer {
         Self { tracer: Arc::new(tracer), ..self }
     }
 
-    /// Reads the chain's context. A chain older than the limit continues in a new trace that links back.
-    pub(crate) fn chain(&self, delivery: &Delivery, now: Timestamp, ignored: &mut Vec<Ignored>) -> Chain {
-        Chain::read((delivery, &self.queue), (now, self.max_age), |attempt| self.requeued.take(attempt), ignored)
+    /// Reads the chain's context. A chain older than the limit continues in a new trace that links
+    /// back.
+    pub(crate) fn chain(
+        &self,
+        delivery: &Delivery,
+        now: Timestamp,
+        ignored: &mut Vec<Ignored>,
+    ) -> Chain {
+        Chain::read(
+            (delivery, &self.queue),
+            (now, self.max_age),
+            |attempt| self.requeued.take(attempt),
+            ignored,
+        )
     }
 
-    /// The message goes back to its queue. If it comes to this process again, its attempt is below the same wait.
+    /// The message goes back to its queue. If it comes to this process again, its attempt is below
+    /// the same wait.
     pub(crate) fn requeued(&self, chain: &Chain) {
         if let Some((attempt, wait)) = chain.recorded_wait() {
             self.requeued.keep(attempt, wait);
@@ -92,7 +110,13 @@ impl QueueTracer {
         ids::build(&self.tracer, builder, &chain.parent, (chain.trace(), chain.origin()))
     }
 
-    fn start(&self, chain: &Chain, name: Cow<'static, str>, kind: SpanKind, attributes: Vec<KeyValue>) -> SpanBuilder {
+    fn start(
+        &self,
+        chain: &Chain,
+        name: Cow<'static, str>,
+        kind: SpanKind,
+        attributes: Vec<KeyValue>,
+    ) -> SpanBuilder {
         let mut all = Vec::with_capacity(self.common.len() + attributes.len() + 1);
         all.extend_from_slice(&self.common);
         all.push(KeyValue::new(names::CHAIN_ID, chain.id.clone()));
@@ -100,9 +124,15 @@ impl QueueTracer {
         SpanBuilder::from_name(name).with_kind(kind).with_attributes(all)
     }
 
-    /// The backdated span of a wait that is over, which the attempts after it are below. Only for the first delivery after the wait: on a
-    /// redelivery the span has already been written.
-    pub(crate) fn waited(&self, chain: &mut Chain, delivery: &Delivery, queue: &str, received: Timestamp) {
+    /// The backdated span of a wait that is over, which the attempts after it are below. Only for
+    /// the first delivery after the wait: on a redelivery the span has already been written.
+    pub(crate) fn waited(
+        &self,
+        chain: &mut Chain,
+        delivery: &Delivery,
+        queue: &str,
+        received: Timestamp,
+    ) {
         let Some(wait) = delivery.ledger.wait else { return };
         let mut attributes = vec![
             KeyValue::new(names::HOP, i64::from(delivery.ledger.hop)),
@@ -125,8 +155,9 @@ impl QueueTracer {
         chain.waited(context.span().span_context());
     }
 
-    /// The span of a delivery that came back without an answer, before its handler starts: if the process dies, nothing else tells of it. It
-    /// has no length, and the attempt is below it. Returns whether it is recorded.
+    /// The span of a delivery that came back without an answer, before its handler starts: if the
+    /// process dies, nothing else tells of it. It has no length, and the attempt is below it.
+    /// Returns whether it is recorded.
     pub(crate) fn came_back(
         &self,
         chain: &mut Chain,
@@ -145,19 +176,31 @@ impl QueueTracer {
             KeyValue::new(names::LAST_DELIVERY, is_last),
             KeyValue::new(names::ERROR_TYPE, "unanswered"),
         ];
-        attributes.extend(limit.map(|limit| KeyValue::new(names::DELIVERY_LIMIT, i64::from(limit))));
+        attributes
+            .extend(limit.map(|limit| KeyValue::new(names::DELIVERY_LIMIT, i64::from(limit))));
         // Without a length, it would never be within a span of another host.
         chain.set_apart();
         let now = clock::date();
         let builder = self
-            .start(chain, Cow::Owned(format!("receive {}", self.queue)), SpanKind::Client, attributes)
+            .start(
+                chain,
+                Cow::Owned(format!("receive {}", self.queue)),
+                SpanKind::Client,
+                attributes,
+            )
             .with_start_time(now);
         let context = self.build(chain, builder);
         let span = context.span();
         let is_recorded = span.is_recording();
-        let deliveries = if unanswered == 1 { "1 delivery".to_owned() } else { format!("{unanswered} deliveries") };
+        let deliveries = if unanswered == 1 {
+            "1 delivery".to_owned()
+        } else {
+            format!("{unanswered} deliveries")
+        };
         let last = if is_last { "; without one to this, the broker parks the message" } else { "" };
-        span.set_status(Status::error(format!("{deliveries} before this ended without an answer{last}")));
+        span.set_status(Status::error(format!(
+            "{deliveries} before this ended without an answer{last}"
+        )));
         span.end_with_timestamp(now);
         if is_recorded {
             chain.came_back(span.span_context());
@@ -174,7 +217,8 @@ impl QueueTracer {
             KeyValue::new(names::HOP, i64::from(delivery.ledger.hop)),
         ];
         let started = clock::date();
-        // Jaeger shows a span that links to its parent as one that follows from it, and no longer as its child (2.20).
+        // Jaeger shows a span that links to its parent as one that follows from it, and no longer
+        // as its child (2.20).
         let parent = chain.parent.span().span_context().span_id();
         let links = chain.links.iter().filter(|link| link.span_id() != parent);
         let builder = self
@@ -187,7 +231,8 @@ impl QueueTracer {
             unrecorded::hint_once();
         }
         if span.is_recording() {
-            let (exchange, routing_key) = (delivery.origin.exchange.as_str(), delivery.origin.routing_key.as_str());
+            let (exchange, routing_key) =
+                (delivery.origin.exchange.as_str(), delivery.origin.routing_key.as_str());
             let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
             let destination = format!("{exchange}:{routing_key}:{}", self.queue);
             let mut attributes = vec![
@@ -198,17 +243,21 @@ impl QueueTracer {
             ];
             let properties = &delivery.properties;
             attributes.extend(
-                [(names::MESSAGE_ID, properties.message_id()), (names::CONVERSATION_ID, properties.correlation_id())]
-                    .into_iter()
-                    .filter_map(|(name, id)| Some(KeyValue::new(name, id.as_ref()?.to_string()))),
+                [
+                    (names::MESSAGE_ID, properties.message_id()),
+                    (names::CONVERSATION_ID, properties.correlation_id()),
+                ]
+                .into_iter()
+                .filter_map(|(name, id)| Some(KeyValue::new(name, id.as_ref()?.to_string()))),
             );
             span.set_attributes(attributes);
         }
         ProcessSpan { context, started }
     }
 
-    /// The span of a settlement or a copy, a child of the attempt that led to it. An unsampled attempt has none, because these
-    /// spans are most of the cost of tracing when little is sampled.
+    /// The span of a settlement or a copy, a child of the attempt that led to it. An unsampled
+    /// attempt has none, because these spans are most of the cost of tracing when little is
+    /// sampled.
     pub(crate) fn client(
         &self,
         chain: &Chain,
@@ -225,13 +274,18 @@ impl QueueTracer {
             KeyValue::new(names::OPERATION_TYPE, kind),
             KeyValue::new(names::DESTINATION_NAME, destination.to_owned()),
         ];
-        let mut builder =
-            self.start(chain, Cow::Owned(format!("{operation} {destination}")), SpanKind::Client, attributes);
+        let mut builder = self.start(
+            chain,
+            Cow::Owned(format!("{operation} {destination}")),
+            SpanKind::Client,
+            attributes,
+        );
         if let Some(origin) = chain.origin().cloned().filter(|_| operation == "send") {
             builder = builder.with_links(vec![Link::with_context(origin)]);
         }
         let started = clock::date();
-        let span = self.tracer.build_with_context(builder.with_start_time(started), &process.context);
+        let span =
+            self.tracer.build_with_context(builder.with_start_time(started), &process.context);
         ClientSpan { context: Some(process.context.with_span(span)), started }
     }
 }
@@ -298,7 +352,8 @@ impl Drop for ClientSpan {
     }
 }
 
-/// Now, for a span that began at this time. A clock that was set back ends no span before its start.
+/// Now, for a span that began at this time. A clock that was set back ends no span before its
+/// start.
 pub(crate) fn ended(started: SystemTime) -> SystemTime {
     clock::date().max(started)
 }

@@ -1,5 +1,5 @@
-//! Whole chains over several hosts, as random worlds: whatever happens to a message, its spans are one trace that Jaeger does not doubt after
-//! the first wait.
+//! Whole chains over several hosts, as random worlds: whatever happens to a message, its spans are
+//! one trace that Jaeger does not doubt after the first wait.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic, and so may its helpers")]
 
@@ -85,7 +85,10 @@ impl Process {
             .with_span_processor(exported.clone())
             .build();
         let tracer = QueueTracer::new("orders", None, 9, Duration::from_secs(86_400));
-        Self { tracer: tracer.with_tracer(BoxedTracer::new(Box::new(provider.tracer("rehop")))), exported }
+        Self {
+            tracer: tracer.with_tracer(BoxedTracer::new(Box::new(provider.tracer("rehop")))),
+            exported,
+        }
     }
 }
 
@@ -104,11 +107,13 @@ fn contract() -> Contract {
     }
 }
 
-/// The spans of one message, each with its host, after these deliveries and a last one that is acked.
+/// The spans of one message, each with its host, after these deliveries and a last one that is
+/// acked.
 fn trace_of(message: BasicProperties, steps: &[Step]) -> Vec<(usize, SpanData)> {
     let (contract, processes) = (contract(), [(); HOSTS].map(|()| Process::new()));
     let mut address = Address { exchange: "shop".into(), routing_key: "order".into() };
-    let (mut properties, mut redelivered, mut deaths, mut now) = (message, false, 0, Timestamp::now());
+    let (mut properties, mut redelivered, mut deaths, mut now) =
+        (message, false, 0, Timestamp::now());
     for step in steps.iter().copied().map(Some).chain([None]) {
         let Process { tracer, .. } = &processes[step.map_or(0, |step| step.host)];
         let (ledger, origin, _) = contract.read(&address, redelivered, &properties, now);
@@ -126,7 +131,11 @@ fn trace_of(message: BasicProperties, steps: &[Step]) -> Vec<(usize, SpanData)> 
             tracer.waited(&mut chain, &delivery, "ns.wait", now);
         }
         if deaths > 0 {
-            tracer.came_back(&mut chain, &delivery, CameBack { unanswered: deaths, limit: Some(9) });
+            tracer.came_back(
+                &mut chain,
+                &delivery,
+                CameBack { unanswered: deaths, limit: Some(9) },
+            );
         }
         let end = step.map(|step| step.end);
         if matches!(end, Some(End::Death)) {
@@ -148,7 +157,9 @@ fn trace_of(message: BasicProperties, steps: &[Step]) -> Vec<(usize, SpanData)> 
         if let Some(End::Wait(millis)) = end {
             let delay = Duration::from_millis(millis);
             // By a clock that may be ahead of the one that ends the wait.
-            let since = now + Duration::from_millis(100) * u32::try_from(step.map_or(0, |step| step.host)).unwrap();
+            let since = now
+                + Duration::from_millis(100)
+                    * u32::try_from(step.map_or(0, |step| step.host)).unwrap();
             let wait = Wait { since, due: since + delay, leg: delay, path: Path::Tier };
             let ledger = delivery.ledger.waiting(None, false, since);
             let trace = chain.headers(span.context());
@@ -174,7 +185,8 @@ fn nanos(at: SystemTime) -> i128 {
 
 /// How many spans are above this one.
 fn depth(span: &SpanData, spans: &[(usize, SpanData)]) -> usize {
-    let parent = spans.iter().find(|(_, other)| other.span_context.span_id() == span.parent_span_id);
+    let parent =
+        spans.iter().find(|(_, other)| other.span_context.span_id() == span.parent_span_id);
     parent.map_or(0, |(_, parent)| 1 + depth(parent, spans))
 }
 

@@ -1,4 +1,5 @@
-//! A hint, once, that nothing records rehop's spans: a provider of another version of OpenTelemetry is as good as none, and nothing else would tell.
+//! A hint, once, that nothing records rehop's spans: a provider of another version of OpenTelemetry
+//! is as good as none, and nothing else would tell.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -8,7 +9,8 @@ const VERSION: &str = "0.33";
 /// The hint was given, or is not wanted.
 static IS_SETTLED: AtomicBool = AtomicBool::new(false);
 
-/// Suppresses the hint: [`init`](crate::telemetry::init) has run, or an operator's variables decide what is recorded.
+/// Suppresses the hint: [`init`](crate::telemetry::init) has run, or an operator's variables decide
+/// what is recorded.
 pub fn suppress_unrecorded_hint() {
     IS_SETTLED.store(true, Ordering::Relaxed);
 }

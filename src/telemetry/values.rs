@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use crate::lock::lock;
 
-/// How many values are told apart. Without a limit, a service that puts ids where a name is meant would create series without
-/// bound.
+/// How many values are told apart. Without a limit, a service that puts ids where a name is meant
+/// would create series without bound.
 const MOST: usize = 50;
 /// The semantic conventions' name for the rest.
 const OTHER: &str = "_OTHER";

@@ -20,8 +20,8 @@ const NAMESPACE: &str = "rehop";
 
 /// Starts a message with this body, to call a handler without a broker.
 ///
-/// It is the first attempt of a message that was published to the queue `queue` through the default exchange, without a deadline,
-/// under the default policy. Its methods change that.
+/// It is the first attempt of a message that was published to the queue `queue` through the default
+/// exchange, without a deadline, under the default policy. Its methods change that.
 ///
 /// ```
 /// use rehop::testing::message;
@@ -49,7 +49,8 @@ const NAMESPACE: &str = "rehop";
 ///
 /// Its methods panic if a text is longer than AMQP carries, 255 bytes.
 pub fn message<T>(body: T) -> MessageBuilder<T> {
-    let policy = RetryPolicy::new(&RetrySettings::default()).unwrap_or_else(|error| panic!("{error}"));
+    let policy =
+        RetryPolicy::new(&RetrySettings::default()).unwrap_or_else(|error| panic!("{error}"));
     MessageBuilder {
         body,
         raw_body: Bytes::new(),
@@ -83,14 +84,15 @@ pub struct MessageBuilder<T> {
 }
 
 impl<T> MessageBuilder<T> {
-    /// The number of the attempt, from 1. Without [`hop`](Self::hop), the message has waited as often as the policy makes it wait by
-    /// then.
+    /// The number of the attempt, from 1. Without [`hop`](Self::hop), the message has waited as
+    /// often as the policy makes it wait by then.
     pub fn attempt(mut self, attempt: u32) -> Self {
         self.attempt = Some(attempt.max(1));
         self
     }
 
-    /// How often the message has waited. Without [`attempt`](Self::attempt), this is the first attempt after the last wait.
+    /// How often the message has waited. Without [`attempt`](Self::attempt), this is the first
+    /// attempt after the last wait.
     pub fn hop(mut self, hop: u32) -> Self {
         self.hop = Some(hop);
         self
@@ -108,7 +110,8 @@ impl<T> MessageBuilder<T> {
         self
     }
 
-    /// When the message expires. A message of its own has no deadline, unless the policy has a `max_age`.
+    /// When the message expires. A message of its own has no deadline, unless the policy has a
+    /// `max_age`.
     pub fn deadline(mut self, deadline: Timestamp) -> Self {
         self.deadline = Some(deadline);
         self
@@ -123,7 +126,12 @@ impl<T> MessageBuilder<T> {
     /// A failure of an earlier attempt, as [`Message::errors`] lists it. Each call adds one.
     pub fn error(mut self, class: &str, message: &str) -> Self {
         let attempt = u32::try_from(self.errors.len()).unwrap_or(u32::MAX).saturating_add(1);
-        self.errors.push(ErrorRecord::new(Timestamp::from(SystemTime::now()), attempt, class, message));
+        self.errors.push(ErrorRecord::new(
+            Timestamp::from(SystemTime::now()),
+            attempt,
+            class,
+            message,
+        ));
         self
     }
 
@@ -172,30 +180,43 @@ impl<T> MessageBuilder<T> {
     /// The message, as a handler gets it.
     pub fn build(self) -> Message<T> {
         let delivery = self.delivery(Timestamp::from(SystemTime::now()));
-        Message::new(self.body, Arc::new(delivery), Arc::new(Source { queue: self.queue, policy: self.policy }))
+        Message::new(
+            self.body,
+            Arc::new(delivery),
+            Arc::new(Source { queue: self.queue, policy: self.policy }),
+        )
     }
 
     /// The delivery of this message, at this time.
     fn delivery(&self, now: Timestamp) -> Delivery {
-        let attempt = self.attempt.unwrap_or_else(|| self.policy.first_attempt_after(self.hop.unwrap_or(0)));
+        let attempt =
+            self.attempt.unwrap_or_else(|| self.policy.first_attempt_after(self.hop.unwrap_or(0)));
         let (waits, redeliveries) = self.policy.before_attempt(attempt);
         let hop = self.hop.unwrap_or(waits);
-        let to_queue = || Address { exchange: ShortString::default(), routing_key: short(&self.queue) };
+        let to_queue =
+            || Address { exchange: ShortString::default(), routing_key: short(&self.queue) };
         let origin = self.origin.clone().unwrap_or_else(to_queue);
-        let returned =
-            || Address { exchange: short(&Names::new(NAMESPACE).return_()), routing_key: origin.routing_key.clone() };
+        let returned = || Address {
+            exchange: short(&Names::new(NAMESPACE).return_()),
+            routing_key: origin.routing_key.clone(),
+        };
         Delivery {
             address: if hop > 0 { returned() } else { origin.clone() },
             redelivered: redeliveries > 0,
             delivery_tag: 1,
-            properties: self.properties.clone().with_headers(FieldTable::from(self.headers.clone())),
+            properties: self
+                .properties
+                .clone()
+                .with_headers(FieldTable::from(self.headers.clone())),
             body: self.raw_body.clone(),
             ledger: Ledger {
                 attempts: attempt - 1 - redeliveries,
                 hop,
                 is_copy: hop > 0,
                 redeliveries: Some(redeliveries),
-                deadline: self.deadline.or_else(|| self.policy.max_age.map(|max_age| now + max_age)),
+                deadline: self
+                    .deadline
+                    .or_else(|| self.policy.max_age.map(|max_age| now + max_age)),
                 first_failed: (hop > 0).then_some(now),
                 errors: self.errors.clone(),
                 ..Ledger::new(now)
@@ -206,7 +227,8 @@ impl<T> MessageBuilder<T> {
 }
 
 fn short(text: &str) -> ShortString {
-    ShortString::try_new(text).unwrap_or_else(|_| panic!("{text:?} is longer than AMQP carries: 255 bytes"))
+    ShortString::try_new(text)
+        .unwrap_or_else(|_| panic!("{text:?} is longer than AMQP carries: 255 bytes"))
 }
 
 #[cfg(test)]
@@ -218,7 +240,12 @@ mod tests {
         // The default policy makes two attempts between waits.
         let check = |builder: MessageBuilder<()>, attempt, hop, redelivered, is_last| {
             let message = builder.build();
-            let seen = (message.attempt(), message.hop(), message.redelivered(), message.is_last_attempt());
+            let seen = (
+                message.attempt(),
+                message.hop(),
+                message.redelivered(),
+                message.is_last_attempt(),
+            );
             assert_eq!(seen, (attempt, hop, redelivered, is_last));
         };
         check(message(()), 1, 0, false, false);
@@ -252,7 +279,10 @@ mod tests {
             (7, "orders", "shop", "order.created")
         );
         assert_eq!((built.deadline(), built.message_id()), (Some(deadline), Some("id")));
-        assert_eq!((built.correlation_id(), built.content_type()), (Some("correlation"), Some("text/plain")));
+        assert_eq!(
+            (built.correlation_id(), built.content_type()),
+            (Some("correlation"), Some("text/plain"))
+        );
         assert_eq!((built.kind(), built.reply_to()), (Some("order"), Some("answers")));
         assert_eq!(built.raw_body(), "seven");
         assert_eq!(built.header("tries"), Some(HeaderValue::Int(3)));

@@ -7,7 +7,8 @@ use super::{Argument, Arguments, Role, Topology};
 impl Topology {
     /// The topology as a graph; pipe it into `dot -Tsvg`.
     pub fn to_dot(&self) -> String {
-        let mut dot = String::from("digraph topology {\n  rankdir=LR;\n  node [fontname=\"sans-serif\"];\n");
+        let mut dot =
+            String::from("digraph topology {\n  rankdir=LR;\n  node [fontname=\"sans-serif\"];\n");
         for exchange in &self.exchanges {
             line(
                 &mut dot,
@@ -52,12 +53,23 @@ impl Topology {
         }
         for binding in &self.bindings {
             let matching = binding.arguments.iter().filter(|(name, _)| *name != "x-match");
-            let label =
-                matching.fold(binding.routing_key.clone(), |label, (name, value)| format!("{label}{name}: {value}"));
-            edge(&mut dot, ("exchange", &binding.exchange), ("queue", Some(&binding.queue)), &label);
+            let label = matching.fold(binding.routing_key.clone(), |label, (name, value)| {
+                format!("{label}{name}: {value}")
+            });
+            edge(
+                &mut dot,
+                ("exchange", &binding.exchange),
+                ("queue", Some(&binding.queue)),
+                &label,
+            );
         }
         for binding in &self.exchange_bindings {
-            edge(&mut dot, ("exchange", &binding.source), ("exchange", Some(&binding.destination)), "after x-delay ms");
+            edge(
+                &mut dot,
+                ("exchange", &binding.source),
+                ("exchange", Some(&binding.destination)),
+                "after x-delay ms",
+            );
         }
         dot.push_str("}\n");
         dot
@@ -73,7 +85,10 @@ fn text<'a>(arguments: &'a Arguments, name: &str) -> Option<&'a str> {
 
 fn edge(dot: &mut String, from: (&str, &str), to: (&str, Option<&str>), label: &str) {
     if let Some(name) = to.1 {
-        line(dot, &format!("{} -> {} [label={}]", node(from.0, from.1), node(to.0, name), quote(label)));
+        line(
+            dot,
+            &format!("{} -> {} [label={}]", node(from.0, from.1), node(to.0, name), quote(label)),
+        );
     }
 }
 

@@ -13,7 +13,9 @@ use std::time::Duration;
 pub(crate) use consumer_arguments::consumer_arguments;
 pub use consumer_arguments::{CONSUMER_TIMEOUT, NAMESPACE, WAITS_IN, ask_for};
 pub use names::Names;
-pub use parts::{Argument, Arguments, Binding, Exchange, ExchangeBinding, ExchangeKind, Queue, Role, Topology};
+pub use parts::{
+    Argument, Arguments, Binding, Exchange, ExchangeBinding, ExchangeKind, Queue, Role, Topology,
+};
 
 use crate::retry::policy::RetryPolicy;
 use crate::settings::{Declare, QueueConfig, Resolved};
@@ -33,7 +35,8 @@ pub fn build(names: &Names, configs: &[QueueConfig]) -> Topology {
     topology
 }
 
-/// What these queues share: the exchanges, the stray queue and the wait queues of every strategy that one of them has.
+/// What these queues share: the exchanges, the stray queue and the wait queues of every strategy
+/// that one of them has.
 pub(crate) fn shared(names: &Names, configs: &[QueueConfig]) -> Topology {
     let mut topology = Topology { exchanges: exchanges(names), ..Topology::default() };
     topology.stray(names);
@@ -69,7 +72,8 @@ pub(crate) fn own(names: &Names, config: &QueueConfig) -> Topology {
     topology
 }
 
-/// What an operator needs to discard messages: not part of a service's topology, because only operators publish there.
+/// What an operator needs to discard messages: not part of a service's topology, because only
+/// operators publish there.
 pub fn discarded(names: &Names) -> Topology {
     let (name, to_stray) = (names.discarded(), Argument::Text(names.stray()));
     let mut arguments = resting(names);
@@ -92,8 +96,9 @@ pub fn discarded(names: &Names) -> Topology {
 /// Discarded messages are kept for seven days, in milliseconds.
 const DISCARDED_FOR: i64 = 7 * 24 * 60 * 60 * 1000;
 
-/// If a message matches no binding of these exchanges, it goes to the stray queue. So a confirm means that it is kept, and
-/// confirms can be pipelined. Dead-lettering follows alternate exchanges too (3.10, 4.0 and 4.3).
+/// If a message matches no binding of these exchanges, it goes to the stray queue. So a confirm
+/// means that it is kept, and confirms can be pipelined. Dead-lettering follows alternate exchanges
+/// too (3.10, 4.0 and 4.3).
 fn exchanges(names: &Names) -> Vec<Exchange> {
     let to_stray = || alternate(names.stray());
     let exchange = |name, kind, arguments| Exchange { name, kind, arguments };
@@ -114,14 +119,16 @@ fn arguments<const N: usize>(arguments: [(&str, Argument); N]) -> Arguments {
     arguments.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// A delivery limit that is never reached. Messages in parked and stray queues are fetched and returned by people who inspect
-/// them. RabbitMQ 4.0 and 4.3 count each return, and without a limit they delete a message at the 21st. This limit works on
-/// 3.10, 4.0 and 4.3; -1, which means no limit on 4.x, deletes at the first return on 3.10.
+/// A delivery limit that is never reached. Messages in parked and stray queues are fetched and
+/// returned by people who inspect them. RabbitMQ 4.0 and 4.3 count each return, and without a limit
+/// they delete a message at the 21st. This limit works on 3.10, 4.0 and 4.3; -1, which means no
+/// limit on 4.x, deletes at the first return on 3.10.
 const OUT_OF_REACH: i64 = 1 << 31;
 
-/// The arguments of a queue that keeps its messages. A policy's lower delivery limit or TTL would still delete messages, so the
-/// queue dead-letters: a parked message to the stray queue. A stray message would return to the queue that dead-lettered it. That
-/// is a cycle, and at-least-once dead-lettering then holds the message (3.10, 4.0 and 4.3).
+/// The arguments of a queue that keeps its messages. A policy's lower delivery limit or TTL would
+/// still delete messages, so the queue dead-letters: a parked message to the stray queue. A stray
+/// message would return to the queue that dead-lettered it. That is a cycle, and at-least-once
+/// dead-lettering then holds the message (3.10, 4.0 and 4.3).
 fn resting(names: &Names) -> Arguments {
     arguments([
         ("x-queue-type", "quorum".into()),
@@ -144,9 +151,11 @@ fn matching(header: &str, ttl: Duration) -> Arguments {
 /// What `x-delayed-retry-type` is called.
 pub(crate) const DELAYED_RETRY_TYPE: &str = "x-delayed-retry-type";
 
-/// The arguments of a queue in which what is nacked waits for this long (4.3 and later; before, they are accepted and ignored). The
-/// broker multiplies the least delay by the delivery count, up to the longest one: both are the same, so that a crash does not make
-/// waits longer. `returned`, because `failed` would delay what a crash gave back, and count each wait towards the delivery limit.
+/// The arguments of a queue in which what is nacked waits for this long (4.3 and later; before,
+/// they are accepted and ignored). The broker multiplies the least delay by the delivery count, up
+/// to the longest one: both are the same, so that a crash does not make waits longer. `returned`,
+/// because `failed` would delay what a crash gave back, and count each wait towards the delivery
+/// limit.
 fn delayed_retry(delay: Duration) -> Arguments {
     let millis = || Argument::Number(i64::try_from(delay.as_millis()).unwrap_or(i64::MAX));
     arguments([
@@ -192,8 +201,9 @@ impl Topology {
         self.bind(&names.wait(), &queue, "", matching(WAIT_FOR, ttl));
     }
 
-    /// A queue whose messages go to an exchange when they have waited this long. `at-least-once` works only together with
-    /// `reject-publish`. Without it RabbitMQ accepts the strategy but falls back to `at-most-once` (3.10, 4.0 and 4.3).
+    /// A queue whose messages go to an exchange when they have waited this long. `at-least-once`
+    /// works only together with `reject-publish`. Without it RabbitMQ accepts the strategy but
+    /// falls back to `at-most-once` (3.10, 4.0 and 4.3).
     fn wait_queue(&mut self, queue: &str, ttl: Duration, then: &str) {
         let arguments = arguments([
             ("x-queue-type", "quorum".into()),
@@ -205,8 +215,9 @@ impl Topology {
         self.queue(queue, Role::Wait, Declare::Own, arguments);
     }
 
-    /// The delivery limit leads only to the parked queue. If it led to a wait queue, that would be a dead-letter cycle, and the
-    /// broker would drop the message or hold it forever (3.10, 4.0 and 4.3).
+    /// The delivery limit leads only to the parked queue. If it led to a wait queue, that would be
+    /// a dead-letter cycle, and the broker would drop the message or hold it forever (3.10, 4.0 and
+    /// 4.3).
     fn work_queue(&mut self, names: &Names, config: &QueueConfig) {
         let mut own = arguments([
             ("x-queue-type", "quorum".into()),
@@ -224,10 +235,16 @@ impl Topology {
         }
         let declared = match config.declare {
             Declare::Own => own,
-            // Its owner declares it. What it must have is named, so that the broker is asked whether it knows this.
-            Declare::Existing => {
-                config.policy.strategy.delayed_return().map(delayed_retry).into_iter().flatten().collect()
-            }
+            // Its owner declares it. What it must have is named, so that the broker is asked
+            // whether it knows this.
+            Declare::Existing => config
+                .policy
+                .strategy
+                .delayed_return()
+                .map(delayed_retry)
+                .into_iter()
+                .flatten()
+                .collect(),
         };
         self.queue(&config.parked, Role::Parked, Declare::Own, resting(names));
         self.bind(&names.park(), &config.parked, &config.queue, Arguments::new());

@@ -55,10 +55,15 @@ impl Names {
 
     /// The exchanges that deliver copies after a wait.
     pub fn homes(&self) -> Homes {
-        Homes { return_exchange: self.return_(), after_prefix: self.after_prefix(), delay_exchange: self.delay() }
+        Homes {
+            return_exchange: self.return_(),
+            after_prefix: self.after_prefix(),
+            delay_exchange: self.delay(),
+        }
     }
 
-    /// What holds a copy during a leg, as spans and metrics name it. The ladder is one thing there, whichever rungs a copy takes.
+    /// What holds a copy during a leg, as spans and metrics name it. The ladder is one thing there,
+    /// whichever rungs a copy takes.
     pub(crate) fn holder(&self, path: Path, leg: Duration) -> String {
         match path {
             Path::Tier | Path::Return | Path::Hold => self.tier(leg),
@@ -141,7 +146,8 @@ mod tests {
     #[test]
     fn each_path_of_a_copy_has_what_holds_it() {
         let (names, seconds) = (Names::new("ns"), Duration::from_secs);
-        let check = |path, holder: &str| assert_eq!(names.holder(path, seconds(5)), holder, "{path:?}");
+        let check =
+            |path, holder: &str| assert_eq!(names.holder(path, seconds(5)), holder, "{path:?}");
         check(Path::Tier, "ns.wait.5000");
         check(Path::Ladder { rung: seconds(1) }, "ns.ladder");
         check(Path::Delayed, "ns.delay");
@@ -150,7 +156,8 @@ mod tests {
     #[test]
     fn an_operators_names_belong_to_the_namespace_and_are_as_short_as_the_broker_demands() {
         let names = Names::new("ns");
-        let others = [names.report(), names.discarded(), names.operator_fates("run"), names.probe("run")];
+        let others =
+            [names.report(), names.discarded(), names.operator_fates("run"), names.probe("run")];
         assert_eq!(others, ["ns.report", "ns.discarded", "ns.op.fates.run", "ns.op.probe.run"]);
         let lock = |letter: &str, length| names.operator_lock(&letter.repeat(length));
         assert_eq!(lock("x", 3), "ns.op.lock.xxx");

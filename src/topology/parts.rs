@@ -51,8 +51,8 @@ pub enum ExchangeKind {
     Direct,
     /// Routes to every binding.
     Fanout,
-    /// Keeps each message for as long as its header `x-delay` says, then routes to every binding. It comes with the
-    /// delayed-message plugin.
+    /// Keeps each message for as long as its header `x-delay` says, then routes to every binding.
+    /// It comes with the delayed-message plugin.
     #[serde(rename = "x-delayed-message")]
     Delayed,
 }

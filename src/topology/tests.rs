@@ -27,15 +27,18 @@ fn listing(topology: &Topology) -> Vec<String> {
     let with = |line: String, arguments: &Arguments| {
         arguments.iter().fold(line, |line, (name, value)| format!("{line} {name}={value}"))
     };
-    let exchanges = topology
-        .exchanges
-        .iter()
-        .map(|exchange| with(format!("exchange {} {}", exchange.name, exchange.kind.as_str()), &exchange.arguments));
+    let exchanges = topology.exchanges.iter().map(|exchange| {
+        with(format!("exchange {} {}", exchange.name, exchange.kind.as_str()), &exchange.arguments)
+    });
     let queues = topology.queues.iter().map(|queue| {
-        with(format!("queue {} {:?} {:?}", queue.name, queue.role, queue.declare).to_lowercase(), &queue.arguments)
+        with(
+            format!("queue {} {:?} {:?}", queue.name, queue.role, queue.declare).to_lowercase(),
+            &queue.arguments,
+        )
     });
     let bindings = topology.bindings.iter().map(|binding| {
-        let line = format!("bind {} -> {} {:?}", binding.exchange, binding.queue, binding.routing_key);
+        let line =
+            format!("bind {} -> {} {:?}", binding.exchange, binding.queue, binding.routing_key);
         with(line, &binding.arguments)
     });
     let of_exchanges = topology
@@ -47,7 +50,8 @@ fn listing(topology: &Topology) -> Vec<String> {
 
 fn settings(delays: &[u64]) -> Settings {
     let mut settings = Settings { namespace: "ns".to_owned(), ..Settings::default() };
-    settings.retry.delays = Some(crate::Backoff::List(delays.iter().copied().map(Duration::from_millis).collect()));
+    settings.retry.delays =
+        Some(crate::Backoff::List(delays.iter().copied().map(Duration::from_millis).collect()));
     settings
 }
 
@@ -56,7 +60,9 @@ fn the_topology_of_one_queue_is_complete() {
     let mut settings = settings(&[500, 10_000, 500]);
     let queue = settings.queue_mut("orders");
     queue.retry.delivery_limit = Some(5);
-    queue.bindings.push(BindingSettings { exchange: "shop".to_owned(), routing_key: "order.*".to_owned() });
+    queue
+        .bindings
+        .push(BindingSettings { exchange: "shop".to_owned(), routing_key: "order.*".to_owned() });
     let dead_letters = "x-dead-letter-exchange=ns.return x-dead-letter-strategy=at-least-once";
     let keeps = "x-dead-letter-exchange=ns.stray x-dead-letter-strategy=at-least-once x-delivery-limit=2147483648 \
                  x-overflow=reject-publish x-queue-type=quorum";
@@ -96,7 +102,9 @@ fn an_existing_queue_is_bound_and_not_declared() {
     assert!(lines.contains(&"queue orders work existing".to_owned()), "{lines:#?}");
     assert!(lines.iter().any(|line| line.starts_with("queue dead parked own ")), "{lines:#?}");
     assert!(
-        lines.contains(&"bind ns.return -> orders \"\" rehop-return-to=orders x-match=all".to_owned()),
+        lines.contains(
+            &"bind ns.return -> orders \"\" rehop-return-to=orders x-match=all".to_owned()
+        ),
         "{lines:#?}"
     );
 }
@@ -109,8 +117,12 @@ fn queues_share_the_tiers_of_their_namespace() {
         Some(crate::Backoff::List(vec![Duration::from_millis(1_000), Duration::from_secs(2)]));
     settings.queue_mut("c").retry.delays = Some(crate::Backoff::List(vec![]));
     let topology = Topology::of(&settings).unwrap();
-    let waits: Vec<_> =
-        topology.queues.iter().filter(|queue| queue.role == Role::Wait).map(|queue| &queue.name).collect();
+    let waits: Vec<_> = topology
+        .queues
+        .iter()
+        .filter(|queue| queue.role == Role::Wait)
+        .map(|queue| &queue.name)
+        .collect();
     assert_eq!(waits, ["ns.wait.500", "ns.wait.1000", "ns.wait.2000"]);
 }
 
@@ -132,7 +144,9 @@ fn two_namespaces_share_nothing_but_work_queues() {
         settings.namespace = namespace.to_owned();
         let topology = Topology::of(&settings).unwrap();
         let exchanges = topology.exchanges.into_iter().map(|exchange| exchange.name);
-        exchanges.chain(topology.queues.into_iter().map(|queue| queue.name)).collect::<std::collections::BTreeSet<_>>()
+        exchanges
+            .chain(topology.queues.into_iter().map(|queue| queue.name))
+            .collect::<std::collections::BTreeSet<_>>()
     };
     assert!(names("a").is_disjoint(&names("b")));
 }
@@ -145,7 +159,8 @@ fn a_confirm_means_that_a_copy_is_kept_because_no_exchange_is_without_an_alterna
     for exchange in Topology::of(&settings).unwrap().exchanges {
         // What has taken its last rung goes on to the return exchange.
         let other = if exchange.name.starts_with("ns.after.") { "ns.return" } else { "ns.stray" };
-        let kept = exchange.name == "ns.stray" || exchange.arguments.get("alternate-exchange") == Some(&other.into());
+        let kept = exchange.name == "ns.stray"
+            || exchange.arguments.get("alternate-exchange") == Some(&other.into());
         assert!(kept, "{exchange:?}");
     }
 }
@@ -154,7 +169,8 @@ fn a_confirm_means_that_a_copy_is_kept_because_no_exchange_is_without_an_alterna
 fn a_ladder_adds_its_rungs_and_what_leads_from_one_to_the_next() {
     let mut settings = settings(&[500]);
     settings.retry.strategy = Some(WaitStrategy::Ladder);
-    settings.ladder = LadderSettings { rung: Duration::from_secs(1), precision: 3, max: Duration::from_secs(8) };
+    settings.ladder =
+        LadderSettings { rung: Duration::from_secs(1), precision: 3, max: Duration::from_secs(8) };
     settings.queue_mut("orders");
     let lines = listing(&Topology::of(&settings).unwrap());
     let of_ladder: Vec<_> = lines
@@ -199,12 +215,21 @@ fn a_delayed_exchange_leads_to_the_return_exchange_and_has_no_alternate() {
     settings.queue_mut("orders").retry.strategy = Some(WaitStrategy::DelayedExchange);
     let topology = Topology::of(&settings).unwrap();
     let lines = listing(&topology);
-    for line in ["exchange ns.delay x-delayed-message x-delayed-type=fanout", "bind exchange ns.delay -> ns.return"] {
+    for line in [
+        "exchange ns.delay x-delayed-message x-delayed-type=fanout",
+        "bind exchange ns.delay -> ns.return",
+    ] {
         assert!(lines.contains(&line.to_owned()), "{line} is missing in {lines:#?}");
     }
     let dot = topology.to_dot();
-    assert!(dot.contains(r#""exchange ns.delay" -> "exchange ns.return" [label="after x-delay ms"];"#), "{dot}");
-    assert_eq!(serde_json::to_value(&topology).unwrap()["exchanges"][4]["type"], "x-delayed-message");
+    assert!(
+        dot.contains(r#""exchange ns.delay" -> "exchange ns.return" [label="after x-delay ms"];"#),
+        "{dot}"
+    );
+    assert_eq!(
+        serde_json::to_value(&topology).unwrap()["exchanges"][4]["type"],
+        "x-delayed-message"
+    );
 }
 
 type Headers = BTreeMap<String, Argument>;
@@ -232,7 +257,13 @@ fn headers(route: Route, queue: &str) -> Headers {
     };
     let since = Timestamp::from_millis(1_700_000_000_000);
     let wait = Wait { since, due: since + route.total, leg: route.leg, path: route.path };
-    let copy = contract.wait_copy(&delivery, &delivery.ledger, wait, &TraceHeaders::default(), Room::DEFAULT);
+    let copy = contract.wait_copy(
+        &delivery,
+        &delivery.ledger,
+        wait,
+        &TraceHeaders::default(),
+        Room::DEFAULT,
+    );
     let written = copy.headers().as_ref().unwrap().inner().iter();
     let read = written.map(|(name, value)| match value {
         AMQPValue::LongLongInt(number) => (name.to_string(), Argument::Number(*number)),
@@ -242,15 +273,16 @@ fn headers(route: Route, queue: &str) -> Headers {
     read.collect()
 }
 
-/// Follows a copy as a broker routes it, and returns the queue where it stays and how long that takes. `None` if it is lost, or loses its
-/// routing key.
+/// Follows a copy as a broker routes it, and returns the queue where it stays and how long that
+/// takes. `None` if it is lost, or loses its routing key.
 fn walk(topology: &Topology, exchange: &str, headers: &Headers) -> Option<(String, Duration)> {
     let (mut exchange, mut waited) = (exchange.to_owned(), Duration::ZERO);
     for _ in 0..100 {
         let here = topology.exchanges.iter().find(|other| other.name == exchange)?;
         let matches = |binding: &&Binding| {
             let wanted = binding.arguments.iter().filter(|(name, _)| *name != "x-match");
-            binding.exchange == exchange && wanted.into_iter().all(|(name, value)| headers.get(name) == Some(value))
+            binding.exchange == exchange
+                && wanted.into_iter().all(|(name, value)| headers.get(name) == Some(value))
         };
         let onward = topology.exchange_bindings.iter().find(|binding| binding.source == exchange);
         let bindings: Vec<_> = topology.bindings.iter().filter(matches).collect();
@@ -273,7 +305,10 @@ fn walk(topology: &Topology, exchange: &str, headers: &Headers) -> Option<(Strin
                 if queue.arguments.contains_key("x-dead-letter-routing-key") {
                     return None;
                 }
-                let Some(Argument::Text(next)) = queue.arguments.get("x-dead-letter-exchange") else { return None };
+                let Some(Argument::Text(next)) = queue.arguments.get("x-dead-letter-exchange")
+                else {
+                    return None;
+                };
                 exchange.clone_from(next);
             }
             _ => return None,
@@ -343,8 +378,8 @@ proptest! {
         }
     }
 
-    /// As after a change of `ladder.rung` and `ladder.precision`, while messages wait: what is declared is the union of both, and no
-    /// queue or exchange has other arguments than before.
+    /// As after a change of `ladder.rung` and `ladder.precision`, while messages wait: what is
+    /// declared is the union of both, and no queue or exchange has other arguments than before.
     #[test]
     fn two_ladders_that_follow_each_other_agree_and_the_routes_of_both_lead_home(
         ladders in ((1u64..50, 1u8..=8), (1u64..50, 1u8..=8)), delay in 0u64..60_000,
@@ -436,7 +471,15 @@ fn a_topology_can_be_serialized_as_json() {
 
 #[test]
 fn each_role_has_its_word() {
-    for (role, word) in [(Role::Work, "work"), (Role::Wait, "wait"), (Role::Parked, "parked"), (Role::Stray, "stray")] {
-        assert_eq!((role.as_str(), serde_json::to_value(role).unwrap()), (word, serde_json::json!(word)));
+    for (role, word) in [
+        (Role::Work, "work"),
+        (Role::Wait, "wait"),
+        (Role::Parked, "parked"),
+        (Role::Stray, "stray"),
+    ] {
+        assert_eq!(
+            (role.as_str(), serde_json::to_value(role).unwrap()),
+            (word, serde_json::json!(word))
+        );
     }
 }

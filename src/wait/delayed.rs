@@ -1,4 +1,5 @@
-//! The delayed exchange: one exchange of the delayed-message plugin holds every message for as long as its own header says.
+//! The delayed exchange: one exchange of the delayed-message plugin holds every message for as long
+//! as its own header says.
 
 use std::time::Duration;
 
@@ -32,15 +33,23 @@ mod tests {
         assert_eq!((LONGEST.as_millis(), LONGEST.as_secs() / (24 * 60 * 60)), (2_147_483_647, 24));
     }
 
-    /// A policy whose first delay is 10 ms and whose longest is that of the plugin, after a wait of 15 ms.
+    /// A policy whose first delay is 10 ms and whose longest is that of the plugin, after a wait of
+    /// 15 ms.
     #[test]
     fn whatever_jitter_makes_of_a_delay_is_rounded_up_to_the_millisecond_and_has_a_route() {
-        let range =
-            Range { first: Duration::from_millis(10), longest: LONGEST, previous: Some(Duration::from_millis(15)) };
+        let range = Range {
+            first: Duration::from_millis(10),
+            longest: LONGEST,
+            previous: Some(Duration::from_millis(15)),
+        };
         let check = |kind: Jitter, delay: Duration, draw: f64, expected: Duration| {
             let route = route(kind.of_policy(delay, range, Draw::new(draw))).unwrap();
             let path = Path::Delayed;
-            assert_eq!(route, Route { path, leg: expected, total: expected }, "{kind:?} of {delay:?} at {draw}");
+            assert_eq!(
+                route,
+                Route { path, leg: expected, total: expected },
+                "{kind:?} of {delay:?} at {draw}"
+            );
         };
         let millis = Duration::from_millis;
         check(Jitter::None, millis(10), 0.25, millis(10));

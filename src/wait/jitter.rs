@@ -18,8 +18,8 @@ pub enum Jitter {
     Full,
     /// Half of it: from half the delay to the delay.
     Equal,
-    /// From the first of the policy's delays to three times the last wait, and at most the longest of the delays. Only their number
-    /// counts beside these two.
+    /// From the first of the policy's delays to three times the last wait, and at most the longest
+    /// of the delays. Only their number counts beside these two.
     Decorrelated,
 }
 
@@ -57,7 +57,12 @@ impl Jitter {
             Self::Full => delay.mul_f64(part).max(Duration::from_millis(1)).min(delay),
             Self::Equal => (delay / 2 + (delay / 2).mul_f64(part)).min(delay),
             Self::Decorrelated => {
-                let most = range.previous.unwrap_or(range.first).saturating_mul(3).min(range.longest).max(range.first);
+                let most = range
+                    .previous
+                    .unwrap_or(range.first)
+                    .saturating_mul(3)
+                    .min(range.longest)
+                    .max(range.first);
                 (range.first + (most - range.first).mul_f64(draw)).min(most)
             }
         }
@@ -106,13 +111,18 @@ mod tests {
 
     #[test]
     fn an_asked_delay_grows_by_up_to_a_half_and_not_above_the_longest_wait() {
-        let asked = |kind: Jitter, asked: f64, draw| kind.of_asked(seconds(asked), seconds(10.0), Draw::new(draw));
+        let asked = |kind: Jitter, asked: f64, draw| {
+            kind.of_asked(seconds(asked), seconds(10.0), Draw::new(draw))
+        };
         assert_eq!(asked(Jitter::None, 4.0, 0.9), seconds(4.0));
         assert_eq!(asked(Jitter::Full, 4.0, 0.0), seconds(4.0));
         assert_eq!(asked(Jitter::Equal, 4.0, 0.5), seconds(5.0));
         assert_eq!(asked(Jitter::Decorrelated, 9.0, 0.9), seconds(10.0));
         assert_eq!(asked(Jitter::Full, 10.0, 0.9), seconds(10.0));
-        assert_eq!(Jitter::Full.of_asked(Duration::MAX, seconds(10.0), Draw::new(0.9)), Duration::MAX);
+        assert_eq!(
+            Jitter::Full.of_asked(Duration::MAX, seconds(10.0), Draw::new(0.9)),
+            Duration::MAX
+        );
     }
 
     #[test]

@@ -7,9 +7,9 @@ use super::{MAX_DELAY, Path, Route, millis};
 /// The longest TTL that a queue can have, in milliseconds (3.10, 4.0 and 4.3).
 const MAX_TTL: u64 = u32::MAX as u64;
 
-/// Wait queues, called rungs, whose TTLs are a smallest one, its double, and so on. A delay is the sum of some of them: those of the
-/// bits that are set in the delay, counted in the smallest TTL. A message takes them from the longest down, so it comes to no queue
-/// twice.
+/// Wait queues, called rungs, whose TTLs are a smallest one, its double, and so on. A delay is the
+/// sum of some of them: those of the bits that are set in the delay, counted in the smallest TTL. A
+/// message takes them from the longest down, so it comes to no queue twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ladder {
     rung: u64,
@@ -20,7 +20,11 @@ pub(crate) struct Ladder {
 impl Ladder {
     /// The ladder with this smallest rung, whose waits have at most `precision` legs.
     pub(crate) fn new(rung: Duration, precision: u8, max: Duration) -> Self {
-        Self { rung: millis(rung).max(1), precision: u32::from(precision.clamp(1, 8)), max: millis(max.min(MAX_DELAY)) }
+        Self {
+            rung: millis(rung).max(1),
+            precision: u32::from(precision.clamp(1, 8)),
+            max: millis(max.min(MAX_DELAY)),
+        }
     }
 
     /// Whether the longest wait needs a TTL that no queue can have.
@@ -34,7 +38,8 @@ impl Ladder {
         (0..=top).map(move |bit| Duration::from_millis(rung << bit))
     }
 
-    /// The rungs that may follow this one. A wait has only `precision` significant bits, so no lower ones follow.
+    /// The rungs that may follow this one. A wait has only `precision` significant bits, so no
+    /// lower ones follow.
     pub(crate) fn followers(&self, rung: Duration) -> impl Iterator<Item = Duration> + use<> {
         let (lowest, highest) = (self.rung, millis(rung));
         (1..self.precision)
@@ -50,7 +55,11 @@ impl Ladder {
             return None;
         }
         let total = Duration::from_millis(self.total(millis(delay)));
-        Some(Route { path: Path::Ladder { rung: Duration::from_millis(self.rung) }, leg: total, total })
+        Some(Route {
+            path: Path::Ladder { rung: Duration::from_millis(self.rung) },
+            leg: total,
+            total,
+        })
     }
 
     /// The longest delay that has a route.
@@ -67,11 +76,15 @@ impl Ladder {
     }
 }
 
-/// The rungs that add up to this sum, the longest first, if the shortest rung of the ladder is `rung`.
+/// The rungs that add up to this sum, the longest first, if the shortest rung of the ladder is
+/// `rung`.
 pub(crate) fn legs(sum: Duration, rung: Duration) -> impl Iterator<Item = Duration> {
     let rung = millis(rung).max(1);
     let units = millis(sum) / rung;
-    (0..u64::BITS).rev().filter(move |bit| units >> bit & 1 == 1).map(move |bit| Duration::from_millis(rung << bit))
+    (0..u64::BITS)
+        .rev()
+        .filter(move |bit| units >> bit & 1 == 1)
+        .map(move |bit| Duration::from_millis(rung << bit))
 }
 
 #[cfg(test)]
@@ -93,9 +106,17 @@ mod tests {
     fn a_delay_is_rounded_up_to_four_significant_bits_and_taken_from_the_highest_down() {
         let check = |delay: Duration, expected: &[u64]| {
             let route = standard().route(delay).unwrap();
-            assert_eq!((route.path, route.leg), (Path::Ladder { rung: seconds(1) }, route.total), "{delay:?}");
+            assert_eq!(
+                (route.path, route.leg),
+                (Path::Ladder { rung: seconds(1) }, route.total),
+                "{delay:?}"
+            );
             let taken: Vec<_> = legs(route.leg, seconds(1)).collect();
-            assert_eq!(taken, expected.iter().copied().map(seconds).collect::<Vec<_>>(), "{delay:?}");
+            assert_eq!(
+                taken,
+                expected.iter().copied().map(seconds).collect::<Vec<_>>(),
+                "{delay:?}"
+            );
             assert_eq!(taken.iter().sum::<Duration>(), route.total);
         };
         check(Duration::ZERO, &[1]);
@@ -123,7 +144,10 @@ mod tests {
     #[test]
     fn nothing_waits_longer_than_the_ladder_and_no_queue_needs_a_ttl_that_it_cannot_have() {
         let ladder = Ladder::new(seconds(1), 4, seconds(20));
-        assert_eq!((ladder.longest_wait(), ladder.rungs().last()), (seconds(20), Some(seconds(16))));
+        assert_eq!(
+            (ladder.longest_wait(), ladder.rungs().last()),
+            (seconds(20), Some(seconds(16)))
+        );
         assert!(ladder.route(seconds(20)).is_some());
         assert_eq!(ladder.route(seconds(20) + Duration::from_nanos(1)), None);
         assert_eq!(ladder.route(Duration::MAX), None);

@@ -12,7 +12,8 @@ pub use jitter::Jitter;
 pub(crate) use strategy::Strategy;
 pub use strategy::{AskedDelays, WaitStrategy};
 
-/// The longest delay that a policy or a [`Failure::after`](crate::Failure::after) may ask for: 30 days.
+/// The longest delay that a policy or a [`Failure::after`](crate::Failure::after) may ask for: 30
+/// days.
 pub const MAX_DELAY: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// How a delay is waited out.
@@ -21,8 +22,9 @@ pub(crate) struct Route {
     pub(crate) path: Path,
     /// How long the message is away before it is delivered again.
     pub(crate) leg: Duration,
-    /// How long the wait lasts in all. If one leg is not long enough this is more than `leg`: the message then returns early, and
-    /// waits again without an attempt, until the whole wait is over.
+    /// How long the wait lasts in all. If one leg is not long enough this is more than `leg`: the
+    /// message then returns early, and waits again without an attempt, until the whole wait is
+    /// over.
     pub(crate) total: Duration,
 }
 
@@ -31,8 +33,9 @@ pub(crate) struct Route {
 pub(crate) enum Path {
     /// A copy in the wait queue whose TTL is the leg.
     Tier,
-    /// A copy on the ladder: it passes through the rungs that add up to the leg, from the longest down, and its headers lead it from
-    /// one to the next. [`ladder::legs`] tells them from the leg and this rung, the shortest.
+    /// A copy on the ladder: it passes through the rungs that add up to the leg, from the longest
+    /// down, and its headers lead it from one to the next. [`ladder::legs`] tells them from the leg
+    /// and this rung, the shortest.
     Ladder { rung: Duration },
     /// A copy in the delayed exchange.
     Delayed,

@@ -21,10 +21,11 @@ pub enum WaitStrategy {
     Ladder,
     /// In an exchange of the delayed-message plugin, which the broker must have.
     DelayedExchange,
-    /// In the work queue itself, by RabbitMQ's own delayed retry (4.3 and later): one fixed delay, and no copy.
+    /// In the work queue itself, by RabbitMQ's own delayed retry (4.3 and later): one fixed delay,
+    /// and no copy.
     Native,
-    /// Unacked in the process that consumes it: any delays that fit into the broker's `consumer_timeout`, and no copy. The only
-    /// strategy that can keep messages in order.
+    /// Unacked in the process that consumes it: any delays that fit into the broker's
+    /// `consumer_timeout`, and no copy. The only strategy that can keep messages in order.
     InProcess,
 }
 
@@ -60,7 +61,8 @@ impl fmt::Display for WaitStrategy {
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum AskedDelays {
-    /// As the strategy can: tiers use the next longer delay, or several legs. What is too long for it parks the message.
+    /// As the strategy can: tiers use the next longer delay, or several legs. What is too long for
+    /// it parks the message.
     #[default]
     Own,
     /// On the ladder.
@@ -121,7 +123,8 @@ impl Strategy {
         }
     }
 
-    /// Whether immediate attempts are counted from zero again after each wait. The broker's count, which `native` has, never does.
+    /// Whether immediate attempts are counted from zero again after each wait. The broker's count,
+    /// which `native` has, never does.
     pub(crate) fn resets_immediate(&self) -> bool {
         match self {
             Self::Tiers(_) | Self::Ladder(_) | Self::DelayedExchange | Self::InProcess => true,
@@ -161,12 +164,19 @@ impl Strategy {
     pub(crate) fn bound(&self) -> String {
         let longest = humantime::format_duration(self.longest_wait());
         match self {
-            Self::Tiers(_) => format!("retry.delays allows {longest} at most (8 times its longest delay)"),
+            Self::Tiers(_) => {
+                format!("retry.delays allows {longest} at most (8 times its longest delay)")
+            }
             Self::Ladder(_) => format!("ladder.max allows {longest} at most"),
-            Self::DelayedExchange => format!("strategy \"delayed-exchange\" allows {longest} at most"),
-            Self::Native(_) => format!("strategy \"native\" allows {longest} at most (its one delay)"),
+            Self::DelayedExchange => {
+                format!("strategy \"delayed-exchange\" allows {longest} at most")
+            }
+            Self::Native(_) => {
+                format!("strategy \"native\" allows {longest} at most (its one delay)")
+            }
             Self::InProcess => {
-                "strategy \"in-process\" cannot hold it for so long (broker.consumer_timeout)".to_owned()
+                "strategy \"in-process\" cannot hold it for so long (broker.consumer_timeout)"
+                    .to_owned()
             }
         }
     }

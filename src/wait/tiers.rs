@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use super::{MAX_DELAY, Path, Route, millis};
 
-/// The most legs that one wait may have. Each leg is a copy to publish, and their number would otherwise be up to whoever sends a
-/// `Retry-After`.
+/// The most legs that one wait may have. Each leg is a copy to publish, and their number would
+/// otherwise be up to whoever sends a `Retry-After`.
 pub(crate) const MAX_LEGS: u32 = 8;
 
 /// The TTLs of the wait queues that a policy may use, in whole milliseconds.
 ///
-/// One TTL per queue keeps a message from waiting behind a slower one: RabbitMQ expires messages from the head of a queue
-/// only (3.10, 4.0 and 4.3 alike).
+/// One TTL per queue keeps a message from waiting behind a slower one: RabbitMQ expires messages
+/// from the head of a queue only (3.10, 4.0 and 4.3 alike).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Tiers(BTreeSet<u64>);
 
@@ -21,8 +21,8 @@ impl Tiers {
         Self(delays.into_iter().map(millis).collect())
     }
 
-    /// The longest delay that has a route: [`MAX_LEGS`] times the longest tier, and [`MAX_DELAY`] at most. Zero
-    /// without any tier.
+    /// The longest delay that has a route: [`MAX_LEGS`] times the longest tier, and [`MAX_DELAY`]
+    /// at most. Zero without any tier.
     pub(crate) fn longest_wait(&self) -> Duration {
         let longest = self.0.last().copied().map_or(Duration::ZERO, Duration::from_millis);
         longest.saturating_mul(MAX_LEGS).min(MAX_DELAY)
@@ -63,7 +63,11 @@ mod tests {
     fn a_delay_goes_to_the_smallest_tier_that_is_long_enough() {
         let check = |delay, tier, total| {
             let route = tiers(&[100, 300]).route(Duration::from_micros(delay)).unwrap();
-            assert_eq!((route.leg.as_millis(), route.total.as_millis()), (tier, total), "a delay of {delay} us");
+            assert_eq!(
+                (route.leg.as_millis(), route.total.as_millis()),
+                (tier, total),
+                "a delay of {delay} us"
+            );
         };
         check(0, 100, 100);
         check(100_000, 100, 100);

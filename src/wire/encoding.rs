@@ -1,4 +1,5 @@
-//! AMQP's encoding of strings, tables and arrays, with the type bytes that RabbitMQ uses and lapin reads.
+//! AMQP's encoding of strings, tables and arrays, with the type bytes that RabbitMQ uses and lapin
+//! reads.
 
 /// Bytes that are read from the front. Each method returns `None` if they end too early.
 pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
@@ -54,7 +55,8 @@ pub(crate) const TABLE: u8 = b'F';
 const ARRAY: u8 = b'A';
 pub(crate) const BYTE_ARRAY: u8 = b'x';
 
-/// How deeply tables and arrays may nest in a value that lapin gets: its parser recurses without a limit (4.12).
+/// How deeply tables and arrays may nest in a value that lapin gets: its parser recurses without a
+/// limit (4.12).
 const MAX_DEPTH: usize = 64;
 
 /// A field of a table: its name, and its value including the type byte.

@@ -1,7 +1,8 @@
 //! The wire contract: the headers that a message carries through its waits.
 //!
-//! Other versions of rehop, and other programs, read these from the queue. What is read here may have been written by anyone:
-//! nothing panics, and wrong types and absurd numbers are ignored or bounded. Pure: no I/O, no clock.
+//! Other versions of rehop, and other programs, read these from the queue. What is read here may
+//! have been written by anyone: nothing panics, and wrong types and absurd numbers are ignored or
+//! bounded. Pure: no I/O, no clock.
 
 pub(crate) mod encoding;
 pub mod names;
@@ -28,25 +29,28 @@ pub(crate) use write::TraceHeaders;
 pub(crate) struct Contract {
     /// The work queue.
     pub(crate) queue: String,
-    /// A message that one of these exchanges delivers is our own copy. The ledger of any other message is not read.
+    /// A message that one of these exchanges delivers is our own copy. The ledger of any other
+    /// message is not read.
     pub(crate) homes: Homes,
     /// The name of the expiry header.
     pub(crate) expiry_header: String,
     /// The time from the delivery before its first wait to a message's deadline, if it brings none.
     pub(crate) max_age: Option<Duration>,
-    /// Whether the queue counts deliveries, as quorum queues do. On a classic queue a count could only be a producer's.
+    /// Whether the queue counts deliveries, as quorum queues do. On a classic queue a count could
+    /// only be a producer's.
     pub(crate) counts_deliveries: bool,
     /// Whether messages wait in the queue itself. Then the broker's counts tell how often.
     pub(crate) counts_waits: bool,
 }
 
-/// The exchanges that deliver copies after a wait. All of them count, whatever the present strategy is, so that it can be changed
-/// while messages wait by another.
+/// The exchanges that deliver copies after a wait. All of them count, whatever the present strategy
+/// is, so that it can be changed while messages wait by another.
 #[derive(Debug, Clone)]
 pub struct Homes {
     /// The return exchange.
     pub return_exchange: String,
-    /// Begins the names of the exchanges behind the rungs of the ladder; the rest is the TTL in milliseconds.
+    /// Begins the names of the exchanges behind the rungs of the ladder; the rest is the TTL in
+    /// milliseconds.
     pub after_prefix: String,
     /// The delayed exchange.
     pub delay_exchange: String,

@@ -1,13 +1,13 @@
-//! The names of all headers that rehop reads or writes. They are public: other versions of rehop, and other programs, read
-//! them from the queue.
+//! The names of all headers that rehop reads or writes. They are public: other versions of rehop,
+//! and other programs, read them from the queue.
 
-/// Where the return exchange sends the message: the work queue's name. Like the next two, it does not begin with `x-`: a headers
-/// exchange ignores such names (3.10, 4.0 and 4.3).
+/// Where the return exchange sends the message: the work queue's name. Like the next two, it does
+/// not begin with `x-`: a headers exchange ignores such names (3.10, 4.0 and 4.3).
 pub const RETURN_TO: &str = "rehop-return-to";
 /// Which wait queue takes the message: the tier's TTL in milliseconds.
 pub const WAIT_FOR: &str = "rehop-wait-for";
-/// Begins the headers by which a copy goes from one rung of the ladder to the next: `rehop-then-8000: 2000` leads from the rung of 8 s to
-/// that of 2 s.
+/// Begins the headers by which a copy goes from one rung of the ladder to the next:
+/// `rehop-then-8000: 2000` leads from the rung of 8 s to that of 2 s.
 const THEN: &str = "rehop-then-";
 /// How long the delayed exchange keeps the message, in milliseconds. The plugin reads it.
 pub const X_DELAY: &str = "x-delay";
@@ -45,8 +45,8 @@ pub const CC: &str = "rehop-cc";
 pub const BODY_BYTES: &str = "rehop-body-bytes";
 /// When the message was parked.
 pub const PARKED_AT: &str = "rehop-parked-at";
-/// What lapin cannot read of the message, as it was. rehop's connections restore it when they publish, so a queued message has this header
-/// only for originals that stand nowhere else in it.
+/// What lapin cannot read of the message, as it was. rehop's connections restore it when they
+/// publish, so a queued message has this header only for originals that stand nowhere else in it.
 pub const BYTES: &str = "rehop-bytes";
 /// How often the message was replayed.
 pub const REPLAYS: &str = "rehop-replays";
@@ -68,7 +68,8 @@ pub const DISCARDED_WHY: &str = "rehop-discarded-why";
 pub const DISCARD_RUN: &str = "rehop-discard-run";
 /// The queue that it was discarded from.
 pub const DISCARDED_FROM: &str = "rehop-discarded-from";
-/// The span of the previous attempt, or after a replay that of the message's rest, as a `traceparent`.
+/// The span of the previous attempt, or after a replay that of the message's rest, as a
+/// `traceparent`.
 pub const PREVIOUS_ATTEMPT: &str = "rehop-previous-attempt";
 /// When the chain's present trace began.
 pub const TRACED_SINCE: &str = "rehop-traced-since";
@@ -89,8 +90,9 @@ pub(super) const DEATHS: &str = "x-death";
 
 const PREFIX: &str = "rehop-";
 
-/// Removed from every copy. Otherwise messages would loop, vanish, multiply or be miscounted: with `x-death` later hops vanish on
-/// 3.10, a stale count is shown on the first delivery on all versions, and `CC` is routed again.
+/// Removed from every copy. Otherwise messages would loop, vanish, multiply or be miscounted: with
+/// `x-death` later hops vanish on 3.10, a stale count is shown on the first delivery on all
+/// versions, and `CC` is routed again.
 const STRIPPED: [&str; 5] = [DEATHS, DELIVERY_COUNT, ACQUIRED_COUNT, "CC", "BCC"];
 const STRIPPED_PREFIXES: [&str; 2] = ["x-first-death-", "x-last-death-"];
 
@@ -105,8 +107,8 @@ pub(super) fn is_then(name: &str) -> bool {
     name.strip_prefix(THEN).is_some_and(is_number)
 }
 
-/// Whether a copy keeps a header of the original. The others are rehop's own, or would make the copy loop, vanish or be misrouted. The
-/// connection needs [`BYTES`] to restore the originals.
+/// Whether a copy keeps a header of the original. The others are rehop's own, or would make the
+/// copy loop, vanish or be misrouted. The connection needs [`BYTES`] to restore the originals.
 pub fn travels(name: &str) -> bool {
     !is_stripped(name) && (!is_own(name) || name == BYTES)
 }

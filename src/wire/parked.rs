@@ -1,4 +1,5 @@
-//! The headers of messages in parked, stray and discarded queues: read for an operator, and written when the operator moves them.
+//! The headers of messages in parked, stray and discarded queues: read for an operator, and written
+//! when the operator moves them.
 //!
 //! Any program may have put a message there, so everything is optional.
 
@@ -38,7 +39,8 @@ pub struct AtRest {
     pub errors: Vec<ErrorRecord>,
     pub replays: u32,
     pub replay: Option<Replay>,
-    /// How often the broker gave it back, by the count that its delivery limit applies to. On 4.3 a nack does not add to it.
+    /// How often the broker gave it back, by the count that its delivery limit applies to. On 4.3 a
+    /// nack does not add to it.
     pub returns: u32,
     /// The broker's records of its dead-letterings, the latest first.
     pub deaths: Vec<Death>,
@@ -104,7 +106,9 @@ fn death(value: &AMQPValue) -> Option<Death> {
         _ => None,
     };
     let at = match field("time") {
-        Some(HeaderValue::Timestamp(seconds @ 0..)) => seconds.checked_mul(1000).map(Timestamp::from_millis),
+        Some(HeaderValue::Timestamp(seconds @ 0..)) => {
+            seconds.checked_mul(1000).map(Timestamp::from_millis)
+        }
         _ => None,
     };
     Some(Death {
@@ -121,9 +125,12 @@ fn original_name(bytes: &[u8]) -> Option<&[u8]> {
     (bytes.len() <= MAX_SHORT_STRING).then_some(bytes)
 }
 
-/// For which bytes the names in `origin` stand, by the broker's records. A message that the broker parked has them nowhere else, and a copy
-/// does not keep the records.
-fn originals(headers: &BTreeMap<ShortString, AMQPValue>, origin: &Address) -> BTreeMap<ShortString, AMQPValue> {
+/// For which bytes the names in `origin` stand, by the broker's records. A message that the broker
+/// parked has them nowhere else, and a copy does not keep the records.
+fn originals(
+    headers: &BTreeMap<ShortString, AMQPValue>,
+    origin: &Address,
+) -> BTreeMap<ShortString, AMQPValue> {
     let mut originals = match headers.get(BYTES) {
         Some(AMQPValue::FieldTable(table)) => table.inner().clone(),
         _ => BTreeMap::new(),
@@ -172,7 +179,8 @@ impl Original<'_> {
     }
 }
 
-/// The properties of a replayed message: it starts again, with its history, and with its chain's id and trace.
+/// The properties of a replayed message: it starts again, with its history, and with its chain's id
+/// and trace.
 ///
 /// # Errors
 ///
@@ -199,9 +207,11 @@ pub fn replayed(
     checked(properties(original, headers), room)
 }
 
-/// A replayed message with these trace headers too. It waits nowhere on its way, so they are within what its frame reserves for waits.
+/// A replayed message with these trace headers too. It waits nowhere on its way, so they are within
+/// what its frame reserves for waits.
 pub fn traced(replayed: BasicProperties, trace: &[(&'static str, String)]) -> BasicProperties {
-    let mut headers = replayed.headers().as_ref().map(|headers| headers.inner().clone()).unwrap_or_default();
+    let mut headers =
+        replayed.headers().as_ref().map(|headers| headers.inner().clone()).unwrap_or_default();
     for (name, value) in trace {
         insert(&mut headers, name, text(value));
     }
@@ -217,8 +227,8 @@ pub struct Discard<'a> {
     pub from: &'a str,
 }
 
-/// The properties of a message that goes from one resting queue to another: with everything that rehop has written, and without
-/// what the broker has, except its reason and its time.
+/// The properties of a message that goes from one resting queue to another: with everything that
+/// rehop has written, and without what the broker has, except its reason and its time.
 pub fn moved(
     original: Original<'_>,
     identity: &Identity<'_>,
@@ -229,7 +239,8 @@ pub fn moved(
     original.resting(headers_at_rest(original.properties, identity, reason, parked_at), room)
 }
 
-/// The properties of a message that goes to the discarded queue: as [`moved`], with who discards it.
+/// The properties of a message that goes to the discarded queue: as [`moved`], with who discards
+/// it.
 pub fn discarded(
     original: Original<'_>,
     identity: &Identity<'_>,
@@ -246,8 +257,9 @@ pub fn discarded(
     original.resting(headers, room)
 }
 
-/// The properties of a message that comes to a parked or stray queue, from the discarded queue or from an export: those that it had before
-/// it was discarded. A copy in the stray queue was published to the stray exchange, so only `rehop-return-to` tells which work queue it belongs to.
+/// The properties of a message that comes to a parked or stray queue, from the discarded queue or
+/// from an export: those that it had before it was discarded. A copy in the stray queue was
+/// published to the stray exchange, so only `rehop-return-to` tells which work queue it belongs to.
 pub fn restored(
     original: Original<'_>,
     identity: &Identity<'_>,
@@ -286,12 +298,15 @@ fn kept(
     identity: &Identity<'_>,
     is_kept: impl Fn(&str) -> bool,
 ) -> BTreeMap<ShortString, AMQPValue> {
-    let mut headers = original.headers().as_ref().map(|headers| headers.inner().clone()).unwrap_or_default();
+    let mut headers =
+        original.headers().as_ref().map(|headers| headers.inner().clone()).unwrap_or_default();
     // A message that the broker parked still has what no copy may have.
     let user_id = original.user_id().as_ref().map(|user_id| text(user_id.as_str()));
     let cc = headers.get("CC").cloned();
     let originals = originals(&headers, identity.origin);
-    headers.retain(|name, _| travels(name.as_str()) || (is_own(name.as_str()) && is_kept(name.as_str())));
+    headers.retain(|name, _| {
+        travels(name.as_str()) || (is_own(name.as_str()) && is_kept(name.as_str()))
+    });
     for (name, value) in [(USER_ID, user_id), (CC, cc)] {
         if let Some(value) = value {
             insert(&mut headers, name, value);

@@ -13,13 +13,14 @@ use crate::retry::ledger::{ErrorRecord, Ledger, Replay, Wait};
 use crate::timestamp::Timestamp;
 use crate::wait::{MAX_DELAY, Path};
 
-/// No wait is longer than this: the longest delay, and as much again because waits are rounded up to whole tiers. A due date
-/// beyond it is not ours, and would keep its message waiting for years.
+/// No wait is longer than this: the longest delay, and as much again because waits are rounded up
+/// to whole tiers. A due date beyond it is not ours, and would keep its message waiting for years.
 const LONGEST_WAIT: Duration = MAX_DELAY.saturating_mul(2);
 
 /// Numbers above this are absurd as a count.
 pub(super) const MAX_COUNT: u32 = 1_000_000;
-/// Times before 1973 or after 5138 are absurd. Seconds that were mistaken for milliseconds are before.
+/// Times before 1973 or after 5138 are absurd. Seconds that were mistaken for milliseconds are
+/// before.
 pub(super) const SANE_MILLIS: std::ops::Range<i64> = 100_000_000_000..100_000_000_000_000;
 
 /// How a copy came home.
@@ -41,7 +42,8 @@ pub(crate) struct Ignored {
 }
 
 impl Contract {
-    /// Whether a message is our own copy, back from a wait. Then, and only then, its ledger is believed.
+    /// Whether a message is our own copy, back from a wait. Then, and only then, its ledger is
+    /// believed.
     pub(super) fn is_own_copy(&self, address: &Address) -> bool {
         self.home(address).is_some()
     }
@@ -57,7 +59,8 @@ impl Contract {
         exchange.strip_prefix(&homes.after_prefix)?.parse().ok().map(Home::After)
     }
 
-    /// Reads a delivery's ledger and what the message was first published to, and says which headers were ignored.
+    /// Reads a delivery's ledger and what the message was first published to, and says which
+    /// headers were ignored.
     pub(crate) fn read(
         &self,
         address: &Address,
@@ -69,8 +72,10 @@ impl Contract {
         let (redeliveries, waits) = self.returns(redelivered, &mut reader);
         let stated = reader.moment(&self.expiry_header);
         let Some(home) = self.home(address) else {
-            let deadline = stated.or_else(|| reader.expiration(now)).or_else(|| self.deadline_from(now));
-            let ledger = Ledger { attempts: waits, hop: waits, redeliveries, deadline, ..Ledger::new(now) };
+            let deadline =
+                stated.or_else(|| reader.expiration(now)).or_else(|| self.deadline_from(now));
+            let ledger =
+                Ledger { attempts: waits, hop: waits, redeliveries, deadline, ..Ledger::new(now) };
             return (ledger, address.clone(), reader.ignored);
         };
         let first_seen = reader.moment(FIRST_SEEN_AT).filter(|seen| *seen <= now).unwrap_or(now);
@@ -83,7 +88,10 @@ impl Contract {
         let ledger = Ledger {
             attempts: reader.count(ATTEMPT).saturating_add(waits),
             // A message that was only deferred has not waited yet.
-            hop: reader.count(HOP).max(u32::from(!starts_again && defers == 0)).saturating_add(waits),
+            hop: reader
+                .count(HOP)
+                .max(u32::from(!starts_again && defers == 0))
+                .saturating_add(waits),
             defers,
             is_copy: true,
             redeliveries,
@@ -92,7 +100,8 @@ impl Contract {
                 Some(_) => reader.moment(FIRST_FAILED_AT),
                 None => errors.first().map(|error| error.at),
             },
-            deadline: stated.or_else(|| self.deadline_from(if starts_again { now } else { first_seen })),
+            deadline: stated
+                .or_else(|| self.deadline_from(if starts_again { now } else { first_seen })),
             wait,
             wait_unfinished: wait.and_then(|wait| wait.unfinished(now)),
             errors,
@@ -111,16 +120,21 @@ impl Contract {
         self.max_age.map(|max_age| first_seen + max_age)
     }
 
-    /// How often the broker gave the message back at once, and how often after a wait in the queue. A nack, after which 4.3 makes a
-    /// message wait, is only in `x-acquired-count`; a reject and a lost channel are in both counts.
+    /// How often the broker gave the message back at once, and how often after a wait in the queue.
+    /// A nack, after which 4.3 makes a message wait, is only in `x-acquired-count`; a reject and a
+    /// lost channel are in both counts.
     fn returns(&self, redelivered: bool, reader: &mut Reader<'_>) -> (Option<u32>, u32) {
         let redeliveries = self.redeliveries(redelivered, reader);
         if !redelivered || !self.counts_waits {
             return (redeliveries, 0);
         }
-        // A broker before 4.3, which does not delay: a nack is in the delivery count alone, and nothing else would bound the waits.
-        let Some(acquired) = acquired(reader) else { return (redeliveries, redeliveries.unwrap_or(0)) };
-        // What another queue had counted before it dead-lettered the message would hide as many waits.
+        // A broker before 4.3, which does not delay: a nack is in the delivery count alone, and
+        // nothing else would bound the waits.
+        let Some(acquired) = acquired(reader) else {
+            return (redeliveries, redeliveries.unwrap_or(0));
+        };
+        // What another queue had counted before it dead-lettered the message would hide as many
+        // waits.
         let counted = redeliveries.filter(|count| *count <= acquired).unwrap_or(0);
         (Some(counted), acquired - counted)
     }
@@ -130,10 +144,11 @@ impl Contract {
         self.redeliveries(delivery.redelivered, &mut Reader::new(&delivery.properties))
     }
 
-    /// How often the broker gave the message back. Its count is believed only of a redelivered message: a producer's own
-    /// `x-delivery-count` is shown on the first delivery (3.10, 4.0 and 4.3). On 4.3 a message that was only handed back has
-    /// just an `x-acquired-count`, and the producer's `x-delivery-count` stays beside it. The broker's own is above
-    /// `x-acquired-count` only if the message was dead-lettered into the queue, whose limit then counts on from there.
+    /// How often the broker gave the message back. Its count is believed only of a redelivered
+    /// message: a producer's own `x-delivery-count` is shown on the first delivery (3.10, 4.0 and
+    /// 4.3). On 4.3 a message that was only handed back has just an `x-acquired-count`, and the
+    /// producer's `x-delivery-count` stays beside it. The broker's own is above `x-acquired-count`
+    /// only if the message was dead-lettered into the queue, whose limit then counts on from there.
     fn redeliveries(&self, redelivered: bool, reader: &mut Reader<'_>) -> Option<u32> {
         if !redelivered {
             return Some(0);
@@ -145,8 +160,8 @@ impl Contract {
         match reader.header(DELIVERY_COUNT) {
             Some(_) => {
                 let count = reader.count(DELIVERY_COUNT);
-                let is_a_producers =
-                    acquired.is_some_and(|acquired| count > acquired) && reader.header(DEATHS).is_none();
+                let is_a_producers = acquired.is_some_and(|acquired| count > acquired)
+                    && reader.header(DEATHS).is_none();
                 Some(if is_a_producers { 0 } else { count })
             }
             None => acquired.map(|_| 0),
@@ -154,10 +169,14 @@ impl Contract {
     }
 }
 
-/// How often a redelivered message was handed to a consumer and came back, which 4.3 alone tells. It does not tell 0: that is a
-/// producer's own.
+/// How often a redelivered message was handed to a consumer and came back, which 4.3 alone tells.
+/// It does not tell 0: that is a producer's own.
 fn acquired(reader: &mut Reader<'_>) -> Option<u32> {
-    reader.header(ACQUIRED_COUNT).is_some().then(|| reader.count(ACQUIRED_COUNT)).filter(|count| *count > 0)
+    reader
+        .header(ACQUIRED_COUNT)
+        .is_some()
+        .then(|| reader.count(ACQUIRED_COUNT))
+        .filter(|count| *count > 0)
 }
 
 /// Reads one delivery's headers, and notes those that it ignores.
@@ -204,7 +223,10 @@ impl<'a> Reader<'a> {
     pub(super) fn moment(&mut self, header: &str) -> Option<Timestamp> {
         let millis = self.integer(header)?;
         if !SANE_MILLIS.contains(&millis) {
-            self.ignore(header, "it is not a time in milliseconds since the epoch, or out of range");
+            self.ignore(
+                header,
+                "it is not a time in milliseconds since the epoch, or out of range",
+            );
             return None;
         }
         Some(Timestamp::from_millis(millis))
@@ -227,11 +249,16 @@ impl<'a> Reader<'a> {
     pub(super) fn replay(&mut self) -> Option<Replay> {
         let run = self.text(REPLAY_RUN)?;
         let (number, count) = (self.count(REPLAY_NUMBER), self.count(REPLAYS).max(1));
-        Some(Replay { run, number, count, is_canary: self.header(CANARY) == Some(&AMQPValue::Boolean(true)) })
+        Some(Replay {
+            run,
+            number,
+            count,
+            is_canary: self.header(CANARY) == Some(&AMQPValue::Boolean(true)),
+        })
     }
 
-    /// The last wait. One that no policy can make is ignored: a due date in the far future would keep the message from its handler
-    /// until then.
+    /// The last wait. One that no policy can make is ignored: a due date in the far future would
+    /// keep the message from its handler until then.
     fn wait(&mut self, home: Home, now: Timestamp) -> Option<Wait> {
         let since = self.moment(WAITING_SINCE)?;
         let stated = self.header(DUE_AT).map(|_| self.moment(DUE_AT));
@@ -251,22 +278,27 @@ impl<'a> Reader<'a> {
         }
         let due = stated.unwrap_or(Some(since + leg))?;
         if due.since(since.min(now)) > LONGEST_WAIT {
-            let absurd = if stated.is_some() && due > now + LONGEST_WAIT { DUE_AT } else { WAITING_SINCE };
+            let absurd =
+                if stated.is_some() && due > now + LONGEST_WAIT { DUE_AT } else { WAITING_SINCE };
             self.ignore(absurd, "no wait is that long");
             return None;
         }
         Some(Wait { since, due, leg, path })
     }
 
-    /// How long the rungs of a copy's itinerary are in all, and the last of them, up to the one that it came home from. If that is
-    /// not the last of the itinerary, a binding from it to the next was missing.
+    /// How long the rungs of a copy's itinerary are in all, and the last of them, up to the one
+    /// that it came home from. If that is not the last of the itinerary, a binding from it to the
+    /// next was missing.
     fn rungs_taken(&self, first: u64, last: u64) -> (u64, u64) {
         let (mut sum, mut rung) = (first, first);
         while rung != last {
-            let next = self.header(&then(rung.into())).map(HeaderValue::of).and_then(|value| match value {
-                HeaderValue::Int(ttl) => u64::try_from(ttl).ok(),
-                _ => None,
-            });
+            let next =
+                self.header(&then(rung.into())).map(HeaderValue::of).and_then(
+                    |value| match value {
+                        HeaderValue::Int(ttl) => u64::try_from(ttl).ok(),
+                        _ => None,
+                    },
+                );
             // Rungs only get shorter, so this ends whatever the headers say.
             let Some(next) = next.filter(|next| *next < rung) else { break };
             (sum, rung) = (sum.saturating_add(next), next);
@@ -274,9 +306,11 @@ impl<'a> Reader<'a> {
         (sum, rung)
     }
 
-    /// The deadline that a producer set by AMQP's own properties: `timestamp` plus `expiration`. A timestamp has whole seconds, so
-    /// the message gets all of its second. Without a timestamp the time starts now. It also starts now if the deadline would already have
-    /// passed: the broker delivers no message that has outlived its `expiration`, so that timestamp is no publishing time.
+    /// The deadline that a producer set by AMQP's own properties: `timestamp` plus `expiration`. A
+    /// timestamp has whole seconds, so the message gets all of its second. Without a timestamp the
+    /// time starts now. It also starts now if the deadline would already have passed: the broker
+    /// delivers no message that has outlived its `expiration`, so that timestamp is no publishing
+    /// time.
     fn expiration(&mut self, now: Timestamp) -> Option<Timestamp> {
         let expiration = self.properties.expiration().as_ref()?;
         let Ok(millis) = expiration.as_str().parse() else {

@@ -108,13 +108,20 @@ mod tests {
         let parked = [failed, parking(None)].map(|parking| Fate::Parked(Box::new(parking)));
         for fate in [Fate::Handled, Fate::Waiting, Fate::Discarded].into_iter().chain(parked) {
             let receipt = Receipt { number: 7, fate };
-            assert_eq!(Receipt::read(&BasicProperties::default().with_headers(receipt.headers())), Some(receipt));
+            assert_eq!(
+                Receipt::read(&BasicProperties::default().with_headers(receipt.headers())),
+                Some(receipt)
+            );
         }
         assert_eq!(Receipt::read(&BasicProperties::default()), None);
         let mut headers = Receipt { number: 7, fate: Fate::Handled }.headers();
         for unfit in ["eaten", PARKED] {
             headers.insert(FATE.into(), text(unfit));
-            assert_eq!(Receipt::read(&BasicProperties::default().with_headers(headers.clone())), None, "{unfit}");
+            assert_eq!(
+                Receipt::read(&BasicProperties::default().with_headers(headers.clone())),
+                None,
+                "{unfit}"
+            );
         }
     }
 }

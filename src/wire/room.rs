@@ -1,19 +1,22 @@
 //! How much of a message fits into a frame.
 //!
-//! All properties of a message, with its headers, are in one frame. A larger one closes the connection (3.10, 4.0 and 4.3). The
-//! broker does not hold itself to that limit when it adds headers of its own, and then no client can receive the message.
+//! All properties of a message, with its headers, are in one frame. A larger one closes the
+//! connection (3.10, 4.0 and 4.3). The broker does not hold itself to that limit when it adds
+//! headers of its own, and then no client can receive the message.
 
 use lapin::BasicProperties;
 
 use super::values::properties_size;
 
-/// A frame's type, channel, size and end, and before the properties the class, the weight and the size of the body.
+/// A frame's type, channel, size and end, and before the properties the class, the weight and the
+/// size of the body.
 const FRAME_AROUND_PROPERTIES: usize = (1 + 2 + 4 + 1) + (2 + 2 + 8);
 
 /// For the death headers of the wait queues, of which a ladder has several.
 const RESERVED_FOR_WAITS: usize = 4096;
 
-/// For the counts of a message that is looked at, and for the death headers of a policy that moves it on.
+/// For the counts of a message that is looked at, and for the death headers of a policy that moves
+/// it on.
 const RESERVED_AT_REST: usize = 1024;
 
 /// For `x-delivery-count` and `x-acquired-count`, and for the header table if there is none yet.
@@ -28,7 +31,8 @@ pub struct Room {
 }
 
 impl Room {
-    /// On a connection to a broker that allows what RabbitMQ allows unless it is configured otherwise (3.10, 4.0 and 4.3).
+    /// On a connection to a broker that allows what RabbitMQ allows unless it is configured
+    /// otherwise (3.10, 4.0 and 4.3).
     pub(crate) const DEFAULT: Self = Self::of_frame(128 * 1024);
 
     /// For what is not sent in a frame.
@@ -69,7 +73,10 @@ pub struct HeadersTooLarge {
 }
 
 /// The properties of a copy, unless its headers do not fit into a frame.
-pub(super) fn checked(copy: BasicProperties, room: Room) -> Result<BasicProperties, HeadersTooLarge> {
+pub(super) fn checked(
+    copy: BasicProperties,
+    room: Room,
+) -> Result<BasicProperties, HeadersTooLarge> {
     let (bytes, limit) = (properties_size(&copy), room.to_wait());
     if bytes > limit { Err(HeadersTooLarge { bytes, limit }) } else { Ok(copy) }
 }

@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-/// The stand-in of these bytes, or `None` if they are UTF-8: `\xFC` replaces each invalid byte, and `\x5C` a backslash. The same bytes
-/// always give the same stand-in. It has a backslash and at most 255 bytes; a longer one is cut, and ends in `…\` and a fingerprint of all
-/// bytes.
+/// The stand-in of these bytes, or `None` if they are UTF-8: `\xFC` replaces each invalid byte, and
+/// `\x5C` a backslash. The same bytes always give the same stand-in. It has a backslash and at most
+/// 255 bytes; a longer one is cut, and ends in `…\` and a fingerprint of all bytes.
 pub(crate) fn stand_in(bytes: &[u8]) -> Option<String> {
     if std::str::from_utf8(bytes).is_ok() {
         return None;
@@ -39,7 +39,9 @@ pub(crate) const MAX_SHORT_STRING: usize = 255;
 
 /// FNV-1a, which must stay the same in all versions: parked messages contain stand-ins.
 fn fingerprint(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xCBF2_9CE4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01B3))
+    bytes.iter().fold(0xCBF2_9CE4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01B3)
+    })
 }
 
 #[cfg(test)]
@@ -59,7 +61,8 @@ mod tests {
 
     #[test]
     fn long_bytes_that_differ_at_their_end_have_different_stand_ins() {
-        let (one, other) = ([[0xFF; 254].as_slice(), b"1"].concat(), [[0xFF; 254].as_slice(), b"2"].concat());
+        let (one, other) =
+            ([[0xFF; 254].as_slice(), b"1"].concat(), [[0xFF; 254].as_slice(), b"2"].concat());
         assert_ne!(stand_in(&one), stand_in(&other));
     }
 

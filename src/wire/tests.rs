@@ -1,6 +1,7 @@
 //! The wire contract under the values that it is meant for, and under all others.
 //!
-//! Each property says how many random values it tried; `REHOP_TEST_INPUTS=100` tries a hundred times as many.
+//! Each property says how many random values it tried; `REHOP_TEST_INPUTS=100` tries a hundred
+//! times as many.
 
 mod copies;
 mod random;
@@ -14,7 +15,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use lapin::BasicProperties;
 use lapin::protocol::basic::gen_properties;
-use lapin::types::{AMQPValue, ByteArray, DecimalValue, FieldArray, FieldTable, LongString, ShortString};
+use lapin::types::{
+    AMQPValue, ByteArray, DecimalValue, FieldArray, FieldTable, LongString, ShortString,
+};
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
@@ -109,13 +112,24 @@ fn read(exchange: &str, headers: Headers) -> (Delivery, Vec<Ignored>) {
 }
 
 fn a_wait() -> Wait {
-    Wait { since: NOW, due: NOW + Duration::from_secs(10), leg: Duration::from_secs(10), path: Path::Tier }
+    Wait {
+        since: NOW,
+        due: NOW + Duration::from_secs(10),
+        leg: Duration::from_secs(10),
+        path: Path::Tier,
+    }
 }
 
 /// The headers of the copy that goes to wait after a delivery with these.
 fn waiting(delivery: &Delivery) -> Headers {
     let copy = contract()
-        .checked_wait_copy(delivery, &delivery.ledger, a_wait(), &TraceHeaders::default(), Room::DEFAULT)
+        .checked_wait_copy(
+            delivery,
+            &delivery.ledger,
+            a_wait(),
+            &TraceHeaders::default(),
+            Room::DEFAULT,
+        )
         .unwrap();
     copy.headers().as_ref().unwrap().inner().clone()
 }

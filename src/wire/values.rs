@@ -10,8 +10,8 @@ use crate::message::HeaderValue;
 use crate::retry::ledger::{ErrorRecord, MAX_ERRORS};
 use crate::timestamp::Timestamp;
 
-/// The history, as JSON. Brokers and clients read and write every field of a header on each of its ways, and a text is one field: as
-/// nested tables the history would cost several times as much.
+/// The history, as JSON. Brokers and clients read and write every field of a header on each of its
+/// ways, and a text is one field: as nested tables the history would cost several times as much.
 pub(super) fn errors_value(records: &[ErrorRecord]) -> AMQPValue {
     // Numbers and texts always have a JSON form.
     text(&serde_json::to_string(records).unwrap_or_default())
@@ -28,8 +28,11 @@ pub(super) fn error_records(value: &AMQPValue) -> Option<Vec<ErrorRecord>> {
     }
     let records: Vec<Record> = serde_json::from_str(HeaderValue::of(value).as_text()?).ok()?;
     let newest = records.into_iter().rev().take(MAX_ERRORS);
-    let mut records: Vec<_> =
-        newest.map(|it| ErrorRecord::new(Timestamp::from_millis(it.at), it.attempt, &it.class, &it.message)).collect();
+    let mut records: Vec<_> = newest
+        .map(|it| {
+            ErrorRecord::new(Timestamp::from_millis(it.at), it.attempt, &it.class, &it.message)
+        })
+        .collect();
     records.reverse();
     Some(records)
 }
@@ -70,7 +73,8 @@ pub(crate) fn properties_size(properties: &BasicProperties) -> usize {
         properties.cluster_id(),
     ];
     let texts: usize = texts.into_iter().flatten().map(|text| 1 + text.as_str().len()).sum();
-    let headers = properties.headers().as_ref().map_or(0, |headers| LENGTH + table_size(headers.inner()));
+    let headers =
+        properties.headers().as_ref().map_or(0, |headers| LENGTH + table_size(headers.inner()));
     let bytes = [properties.delivery_mode(), properties.priority()].into_iter().flatten().count();
     let timestamp = properties.timestamp().map_or(0, |_| 8);
     FLAGS + texts + headers + bytes + timestamp
@@ -98,7 +102,9 @@ pub(super) fn value_size(value: &AMQPValue) -> usize {
         AMQPValue::ShortString(text) => 1 + text.as_str().len(),
         AMQPValue::LongString(text) => LENGTH + text.len(),
         AMQPValue::ByteArray(bytes) => LENGTH + bytes.len(),
-        AMQPValue::FieldArray(array) => LENGTH + array.as_slice().iter().map(value_size).sum::<usize>(),
+        AMQPValue::FieldArray(array) => {
+            LENGTH + array.as_slice().iter().map(value_size).sum::<usize>()
+        }
         AMQPValue::FieldTable(table) => LENGTH + table_size(table.inner()),
     }
 }

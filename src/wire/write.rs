@@ -11,7 +11,8 @@ use super::names::*;
 use super::overflow::{Resting, make_room};
 use super::room::{HeadersTooLarge, Room, checked};
 use super::values::{
-    duration_value, errors_value, field_size, insert, moment_value, properties_size, table_size, text,
+    duration_value, errors_value, field_size, insert, moment_value, properties_size, table_size,
+    text,
 };
 use crate::message::Delivery;
 use crate::retry::decision::Reason;
@@ -46,7 +47,9 @@ impl Contract {
         insert(&mut headers, RETURN_TO, text(&self.queue));
         match wait.path {
             // The last two need no copy.
-            Path::Tier | Path::Return | Path::Hold => insert(&mut headers, WAIT_FOR, duration_value(wait.leg)),
+            Path::Tier | Path::Return | Path::Hold => {
+                insert(&mut headers, WAIT_FOR, duration_value(wait.leg))
+            }
             Path::Ladder { rung } => itinerary(&mut headers, wait.leg, rung),
             Path::Delayed => {
                 insert(&mut headers, WAIT_FOR, duration_value(wait.leg));
@@ -54,10 +57,12 @@ impl Contract {
             }
         }
         insert(&mut headers, WAITING_SINCE, moment_value(wait.since));
-        // The copy keeps its routing key, so no header repeats it. What follows from other headers is left out too: the broker and the
-        // client read each header several times. The due time stays where it does not follow: a ladder with a missing binding ends a
-        // wait too early, and only this header tells.
-        let is_known = matches!(wait.path, Path::Tier | Path::Delayed) && wait.due == wait.since + wait.leg;
+        // The copy keeps its routing key, so no header repeats it. What follows from other headers
+        // is left out too: the broker and the client read each header several times. The due time
+        // stays where it does not follow: a ladder with a missing binding ends a wait too early,
+        // and only this header tells.
+        let is_known =
+            matches!(wait.path, Path::Tier | Path::Delayed) && wait.due == wait.since + wait.leg;
         if !is_known {
             insert(&mut headers, DUE_AT, moment_value(wait.due));
         }
@@ -70,7 +75,8 @@ impl Contract {
         copy.with_headers(FieldTable::from(headers))
     }
 
-    /// What goes to the parked queue. It always fits into a frame: the largest headers follow the body if they do not.
+    /// What goes to the parked queue. It always fits into a frame: the largest headers follow the
+    /// body if they do not.
     pub(crate) fn parked_copy(
         &self,
         delivery: &Delivery,
@@ -94,24 +100,37 @@ impl Contract {
         Resting { properties: copy.with_headers(FieldTable::from(headers)), overflow }
     }
 
-    /// The same message without rehop's headers, for a broker that refuses the larger body of its [parked copy](Self::parked_copy). As it
-    /// came, it fits into a frame.
+    /// The same message without rehop's headers, for a broker that refuses the larger body of its
+    /// [parked copy](Self::parked_copy). As it came, it fits into a frame.
     pub(crate) fn bare_copy(&self, delivery: &Delivery) -> BasicProperties {
         let original = &delivery.properties;
-        let mut headers = original.headers().as_ref().map(|headers| headers.inner().clone()).unwrap_or_default();
+        let mut headers =
+            original.headers().as_ref().map(|headers| headers.inner().clone()).unwrap_or_default();
         let is_copy = self.is_own_copy(&delivery.address);
         headers.retain(|name, _| travels(name.as_str()) || (is_copy && name.as_str() == RETURN_TO));
         properties(original, headers)
     }
 
-    /// The producer's own headers and the ledger, except its history, without what a copy must not have.
-    fn carried(&self, delivery: &Delivery, ledger: &Ledger, trace: &TraceHeaders) -> BTreeMap<ShortString, AMQPValue> {
+    /// The producer's own headers and the ledger, except its history, without what a copy must not
+    /// have.
+    fn carried(
+        &self,
+        delivery: &Delivery,
+        ledger: &Ledger,
+        trace: &TraceHeaders,
+    ) -> BTreeMap<ShortString, AMQPValue> {
         let properties = &delivery.properties;
-        let mut headers = properties.headers().as_ref().map(|headers| headers.inner().clone()).unwrap_or_default();
+        let mut headers = properties
+            .headers()
+            .as_ref()
+            .map(|headers| headers.inner().clone())
+            .unwrap_or_default();
         // Kept from an earlier copy; written again below from a first delivery's own.
         let (user_id, cc) = (headers.remove(USER_ID), headers.remove(CC));
-        let (user_id, cc) = if self.is_own_copy(&delivery.address) { (user_id, cc) } else { (None, None) };
-        let user_id = properties.user_id().as_ref().map(|user_id| text(user_id.as_str())).or(user_id);
+        let (user_id, cc) =
+            if self.is_own_copy(&delivery.address) { (user_id, cc) } else { (None, None) };
+        let user_id =
+            properties.user_id().as_ref().map(|user_id| text(user_id.as_str())).or(user_id);
         let cc = headers.get("CC").cloned().or(cc);
         headers.retain(|name, _| travels(name.as_str()) && !trace.replaces(name.as_str()));
         for (name, value) in [(USER_ID, user_id), (CC, cc)] {
@@ -154,7 +173,8 @@ fn itinerary(headers: &mut BTreeMap<ShortString, AMQPValue>, sum: Duration, rung
     }
 }
 
-/// What a replayed message carries until it is handled or parked again. Only the first delivery is a canary's.
+/// What a replayed message carries until it is handled or parked again. Only the first delivery is
+/// a canary's.
 pub(super) fn insert_replay(headers: &mut BTreeMap<ShortString, AMQPValue>, replay: &Replay) {
     insert(headers, REPLAYS, AMQPValue::LongLongInt(i64::from(replay.count)));
     insert(headers, REPLAY_RUN, text(&replay.run));
@@ -191,10 +211,15 @@ fn insert_history<'a>(
     &[]
 }
 
-/// Everything but `expiration`, which would bring the copy back early, and `user_id`, because the broker closes the channel of
-/// any other user that publishes it (3.10, 4.0 and 4.3). Copies are persistent, even if the original was not.
-pub(super) fn properties(original: &BasicProperties, headers: BTreeMap<ShortString, AMQPValue>) -> BasicProperties {
-    let mut copy = BasicProperties::default().with_headers(FieldTable::from(headers)).with_delivery_mode(2);
+/// Everything but `expiration`, which would bring the copy back early, and `user_id`, because the
+/// broker closes the channel of any other user that publishes it (3.10, 4.0 and 4.3). Copies are
+/// persistent, even if the original was not.
+pub(super) fn properties(
+    original: &BasicProperties,
+    headers: BTreeMap<ShortString, AMQPValue>,
+) -> BasicProperties {
+    let mut copy =
+        BasicProperties::default().with_headers(FieldTable::from(headers)).with_delivery_mode(2);
     if let Some(value) = original.content_type() {
         copy = copy.with_content_type(value.clone());
     }

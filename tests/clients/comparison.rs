@@ -20,16 +20,24 @@ const BROKERS: [&str; 9] = [
     "x-last-death-reason",
 ];
 
-/// What differs between a message that rehop has not touched and one that it has, beyond what is documented.
+/// What differs between a message that rehop has not touched and one that it has, beyond what is
+/// documented.
 pub(crate) fn differences(view: &str, untouched: &Value, returned: &Value) -> Vec<String> {
     let (untouched, returned) = (fields(untouched), fields(returned));
     let mut names: Vec<_> = untouched.keys().chain(returned.keys()).collect();
     names.sort_unstable();
     names.dedup();
     let differing = names.into_iter().filter(|name| untouched.get(*name) != returned.get(*name));
-    let shown = |value: Option<&Value>| value.map_or_else(|| "nothing".to_owned(), Value::to_string);
+    let shown =
+        |value: Option<&Value>| value.map_or_else(|| "nothing".to_owned(), Value::to_string);
     differing
-        .map(|name| format!("{view}, {name}: {} became {}", shown(untouched.get(name)), shown(returned.get(name))))
+        .map(|name| {
+            format!(
+                "{view}, {name}: {} became {}",
+                shown(untouched.get(name)),
+                shown(returned.get(name))
+            )
+        })
         .collect()
 }
 

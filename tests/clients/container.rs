@@ -27,13 +27,18 @@ impl Container {
         CONTAINER.get_or_init(|| Self::start(programs)).await.as_ref().map_err(Clone::clone)
     }
 
-    /// It runs until this process ends, even by SIGKILL: then the pipe that it reads from closes. It shares this machine's network, so
-    /// that the broker's address on 127.0.0.1 is the broker's there, too.
+    /// It runs until this process ends, even by SIGKILL: then the pipe that it reads from closes.
+    /// It shares this machine's network, so that the broker's address on 127.0.0.1 is the broker's
+    /// there, too.
     async fn start(programs: &Path) -> Result<Self, String> {
         let asked = Command::new("docker").args(["image", "inspect", IMAGE]).output();
         match timeout(SOON, asked).await {
             Ok(Ok(output)) if output.status.success() => {}
-            Ok(Ok(_)) => return Err(format!("there is no image {IMAGE}; tests/scripts/clients-image builds it")),
+            Ok(Ok(_)) => {
+                return Err(format!(
+                    "there is no image {IMAGE}; tests/scripts/clients-image builds it"
+                ));
+            }
             Ok(Err(_)) | Err(_) => return Err("Docker does not answer".to_owned()),
         }
         let name = format!("rehop-test-clients-{}", std::process::id());

@@ -21,19 +21,22 @@ pub(crate) struct Sent {
     pub(crate) types: String,
 }
 
-/// Publishes a client's message and lets it travel. Returns what it had, and what has become of it that is not documented.
+/// Publishes a client's message and lets it travel. Returns what it had, and what has become of it
+/// that is not documented.
 pub(crate) async fn travel(client: &Client, program: &Program) -> (Sent, Vec<String>) {
     let mut fixture = Fixture::new(client.name).await;
     fixture.retry().immediate = Some(1);
     fixture.retry().delays = millis([100]);
-    let (exchange, untouched) = (fixture.namespace.exchange("events"), fixture.namespace.queue("untouched"));
+    let (exchange, untouched) =
+        (fixture.namespace.exchange("events"), fixture.namespace.queue("untouched"));
     fixture.client.declare_exchange(&exchange, "topic", json!({})).await.unwrap();
     fixture.client.declare_queue(&untouched, json!({ "x-queue-type": "quorum" })).await.unwrap();
     fixture.declare().await;
     for queue in [&fixture.queue, &untouched] {
         fixture.client.bind(queue, &exchange, "order.#", json!({})).await.unwrap();
     }
-    // A new quorum queue refuses messages until it has a leader (3.10). The test's client publishes again; the programs do not.
+    // A new quorum queue refuses messages until it has a leader (3.10). The test's client publishes
+    // again; the programs do not.
     for queue in [&fixture.queue, &untouched] {
         fixture.client.publish(Publish::to_queue(queue).body("is there a leader?")).await.unwrap();
         fixture.client.drain(queue, 1, SOON).await.unwrap();
@@ -46,14 +49,16 @@ pub(crate) async fn travel(client: &Client, program: &Program) -> (Sent, Vec<Str
     pass_through_rehop(&fixture).await;
 
     let url = Broker::shared().await.amqp_url();
-    let (kept, returned) = (Wire::look(url, &untouched).await, Wire::look(url, &fixture.queue).await);
+    let (kept, returned) =
+        (Wire::look(url, &untouched).await, Wire::look(url, &fixture.queue).await);
     let mut found = differences("on the wire", &kept.to_json(), &returned.to_json());
     found.extend(documented(&kept, &returned));
     for queue in [&fixture.queue, &untouched] {
         // The broker takes a message back a little after it was looked at.
         fixture.has_depth(queue, 1).await;
     }
-    let (kept_decoded, returned_decoded) = (program.get(&untouched).await, program.get(&fixture.queue).await);
+    let (kept_decoded, returned_decoded) =
+        (program.get(&untouched).await, program.get(&fixture.queue).await);
     found.extend(differences("decoded", &kept_decoded, &returned_decoded));
     for queue in [&fixture.queue, &untouched] {
         fixture.has_depth(queue, 0).await;
@@ -65,8 +70,12 @@ pub(crate) async fn travel(client: &Client, program: &Program) -> (Sent, Vec<Str
 
 /// A requeue, a wait, another requeue, parking, and a replay.
 async fn pass_through_rehop(fixture: &Fixture) {
-    let (run, seen) =
-        fixture.serve_noting(|message| (message.attempt(), message.hop()), Err(Failure::transient("not yet"))).await;
+    let (run, seen) = fixture
+        .serve_noting(
+            |message| (message.attempt(), message.hop()),
+            Err(Failure::transient("not yet")),
+        )
+        .await;
     fixture.has_depth(&fixture.parked(), 1).await;
     let summary = run.stop().await;
     assert_eq!(seen.all(), [(1, 0), (2, 0), (3, 1), (4, 1)], "its attempts and waits");

@@ -1,7 +1,8 @@
 //! The clients, and how their programs are run.
 //!
-//! Each program has two modes. `publish EXCHANGE KEY` publishes one message. `get QUEUE` takes one, and prints what it decodes as a line of
-//! JSON: an object with `routing_key`, `properties`, `headers` and `body`, in which each value tells its type in the client's language.
+//! Each program has two modes. `publish EXCHANGE KEY` publishes one message. `get QUEUE` takes one,
+//! and prints what it decodes as a line of JSON: an object with `routing_key`, `properties`,
+//! `headers` and `body`, in which each value tells its type in the client's language.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,7 +15,8 @@ use tokio::time::timeout;
 
 use crate::container::{self, Container};
 
-/// How long a program may take. Go compiles its client, and Java its program, on a machine that may be busy.
+/// How long a program may take. Go compiles its client, and Java its program, on a machine that may
+/// be busy.
 const LIMIT: Duration = Duration::from_secs(180);
 
 pub(crate) struct Client {
@@ -38,14 +40,15 @@ enum Language {
 
 use Language::{Debian, Maven, Node, Python};
 
-/// Compiles the program once in the container. Docker's storage driver fuse-overlayfs now and then lists a file of a folder twice; Go does not
-/// compile that folder then, so it looks again.
+/// Compiles the program once in the container. Docker's storage driver fuse-overlayfs now and then
+/// lists a file of a folder twice; Go does not compile that folder then, so it looks again.
 const GO: &[&str] = &[
     "sh",
     "-c",
     r#"build() { go build -o /tmp/client "$0"; }; [ -x /tmp/client ] || build || build || exit; exec /tmp/client "$@""#,
 ];
-const JAVA: &[&str] = &["java", "-cp", "/usr/share/java/amqp-client.jar:/usr/share/java/slf4j-api.jar"];
+const JAVA: &[&str] =
+    &["java", "-cp", "/usr/share/java/amqp-client.jar:/usr/share/java/slf4j-api.jar"];
 
 pub(crate) const CLIENTS: &[Client] = &[
     client("pika", Python, "pika", "pika_client.py"),
@@ -62,7 +65,12 @@ pub(crate) const CLIENTS: &[Client] = &[
     client("spring-rabbit", Maven, "org.springframework.amqp:spring-rabbit", ""),
 ];
 
-const fn client(name: &'static str, language: Language, package: &'static str, file: &'static str) -> Client {
+const fn client(
+    name: &'static str,
+    language: Language,
+    package: &'static str,
+    file: &'static str,
+) -> Client {
     Client { name, language, package, file }
 }
 
@@ -87,7 +95,8 @@ impl Program {
         let (place, run, version) = match client.language {
             Python => {
                 let python = interpreter("REHOP_TEST_PYTHON", "python3");
-                let version = format!("import importlib.metadata as it; print(it.version('{package}'))");
+                let version =
+                    format!("import importlib.metadata as it; print(it.version('{package}'))");
                 (Place::Here, vec![python.clone()], vec![python, "-c".to_owned(), version])
             }
             Node => {
@@ -97,18 +106,22 @@ impl Program {
                 let version = format!("require({folder} + '/package.json').version");
                 (Place::Here, vec![node.clone()], vec![node, "-p".to_owned(), version])
             }
-            Maven => return Err("there is no program of it here: it comes by Maven alone".to_owned()),
+            Maven => {
+                return Err("there is no program of it here: it comes by Maven alone".to_owned());
+            }
             Debian(run) => {
                 let version = ["dpkg-query", "--show", "--showformat=${Version}", package];
                 (Place::In(Container::shared(&here).await?), owned(run), owned(&version))
             }
         };
         let asked = timeout(LIMIT, place.command(&version).await.output()).await;
-        let Some(output) = asked.ok().and_then(Result::ok).filter(|output| output.status.success()) else {
+        let Some(output) = asked.ok().and_then(Result::ok).filter(|output| output.status.success())
+        else {
             return Err(format!("{package} is not installed"));
         };
         let version = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-        let folder = if matches!(place, Place::Here) { here } else { PathBuf::from(container::PROGRAMS) };
+        let folder =
+            if matches!(place, Place::Here) { here } else { PathBuf::from(container::PROGRAMS) };
         let file = folder.join(client.file).to_str().unwrap().to_owned();
         Ok(Self { version, place, run: [run, vec![file]].concat() })
     }
@@ -122,12 +135,15 @@ impl Program {
     pub(crate) async fn get(&self, queue: &str) -> Value {
         let printed = self.output(&["get", queue]).await;
         let last = printed.lines().last().unwrap_or_default();
-        serde_json::from_str(last).unwrap_or_else(|error| panic!("{error}: the program printed {printed:?}"))
+        serde_json::from_str(last)
+            .unwrap_or_else(|error| panic!("{error}: the program printed {printed:?}"))
     }
 
     async fn output(&self, arguments: &[&str]) -> String {
-        let mut command = self.place.command(&[&self.run[..], &owned(arguments)[..]].concat()).await;
-        let output = timeout(LIMIT, command.output()).await.expect("the program ends in time").unwrap();
+        let mut command =
+            self.place.command(&[&self.run[..], &owned(arguments)[..]].concat()).await;
+        let output =
+            timeout(LIMIT, command.output()).await.expect("the program ends in time").unwrap();
         let error = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{:?} {arguments:?}: {error}", self.run);
         String::from_utf8(output.stdout).unwrap()
@@ -147,7 +163,8 @@ impl Place {
     }
 }
 
-/// What the variable names, such as the interpreter of a virtual environment, or else what is found on the path.
+/// What the variable names, such as the interpreter of a virtual environment, or else what is found
+/// on the path.
 fn interpreter(variable: &str, default: &str) -> String {
     std::env::var(variable).unwrap_or_else(|_| default.to_owned())
 }

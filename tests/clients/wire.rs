@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use crate::comparison::is_producers;
 use crate::support::raw_amqp::RawClient;
 
-/// The properties in the order of their flags. Of the types only these differ: headers are a table, and these three numbers.
+/// The properties in the order of their flags. Of the types only these differ: headers are a table,
+/// and these three numbers.
 const PROPERTIES: [&str; 14] = [
     "content_type",
     "content_encoding",

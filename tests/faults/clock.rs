@@ -1,4 +1,5 @@
-//! A wall clock that a case can move: that of the processes which are started with it, and no other.
+//! A wall clock that a case can move: that of the processes which are started with it, and no
+//! other.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -20,18 +21,22 @@ const FILE: &str = "REHOP_TEST_FAULTS_CLOCK";
 pub(crate) struct Clock {
     /// Takes the place of the C library's function that reads clocks.
     library: PathBuf,
-    /// One signed byte. Of a longer number, a process could read one half before it is written, and the other half after.
+    /// One signed byte. Of a longer number, a process could read one half before it is written, and
+    /// the other half after.
     hours: PathBuf,
 }
 
 impl Clock {
-    /// A clock that is right. The library is C, because only unsafe Rust could export such a function.
+    /// A clock that is right. The library is C, because only unsafe Rust could export such a
+    /// function.
     pub(crate) async fn new(library: PathBuf, hours: PathBuf) -> Self {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("faults/service/clock.c");
         let mut compiler = Command::new("cc");
         compiler.args(["-shared", "-fPIC", "-O2", "-Wall", "-o"]).arg(&library).arg(&source);
-        let compiled =
-            compiler.output().await.unwrap_or_else(|error| panic!("this case needs the C compiler cc: {error}"));
+        let compiled = compiler
+            .output()
+            .await
+            .unwrap_or_else(|error| panic!("this case needs the C compiler cc: {error}"));
         let said = String::from_utf8_lossy(&compiled.stderr);
         assert!(compiled.status.success(), "cc compiles {}: {said}", source.display());
         let clock = Self { library, hours };
@@ -41,7 +46,8 @@ impl Clock {
 
     /// Moves the clock to so many hours after the true time, also in processes that run.
     pub(crate) fn set(&self, hours: i8) {
-        let file = File::options().create(true).truncate(false).write(true).open(&self.hours).unwrap();
+        let file =
+            File::options().create(true).truncate(false).write(true).open(&self.hours).unwrap();
         file.write_all_at(&hours.to_ne_bytes(), 0).unwrap();
     }
 
@@ -56,7 +62,8 @@ impl Clock {
 pub(crate) fn true_time(read: impl Fn() -> Millis) -> Millis {
     loop {
         let (before, shown) = (moved(), read());
-        // Otherwise the clock was moved meanwhile, and the time may be the one before or the one after.
+        // Otherwise the clock was moved meanwhile, and the time may be the one before or the one
+        // after.
         if moved() == before {
             return shown - before;
         }

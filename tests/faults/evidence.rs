@@ -1,4 +1,5 @@
-//! Proof that a fault has happened. Without its fault a case proves nothing, so each of these checks can fail the case.
+//! Proof that a fault has happened. Without its fault a case proves nothing, so each of these
+//! checks can fail the case.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +23,9 @@ pub(crate) async fn lasts(time: Duration) {
 /// Waits until the broker reports this alarm.
 pub(crate) async fn alarm_is_on(broker: &Broker, resource: &str) {
     let management = broker.management().unwrap();
-    let is_on = async || management.alarms().await.map(|alarms| alarms.iter().any(|alarm| alarm == resource));
+    let is_on = async || {
+        management.alarms().await.map(|alarms| alarms.iter().any(|alarm| alarm == resource))
+    };
     eventually(SOON, "the alarm is on", is_on).await.unwrap();
 }
 
@@ -35,7 +38,10 @@ pub(crate) async fn no_alarm_is_on(broker: &Broker) {
 /// Connections of these services that publish during an alarm.
 pub(crate) async fn blocked(broker: &Broker, user: &str) {
     eventually(SOON, "a connection of the service is blocked", async || {
-        let listed = broker.rabbitmqctl(&["list_connections", "user", "state"]).await.map_err(|e| e.to_string())?;
+        let listed = broker
+            .rabbitmqctl(&["list_connections", "user", "state"])
+            .await
+            .map_err(|e| e.to_string())?;
         let blocked = listed.lines().any(|line| line.contains(user) && line.contains("blocked"));
         if blocked { Ok(true) } else { Err(listed) }
     })
@@ -79,8 +85,11 @@ pub(crate) async fn broken(connection: &ProxyConnection, fault: impl FnOnce(&Pro
 
 /// Waits until the service has all its connections, breaks them, and returns how many there were.
 pub(crate) async fn all_broken(proxy: &Proxy, fault: impl FnOnce(&Proxy)) -> usize {
-    eventually(SOON, "the service has both its connections", async || proxy.open() >= 2).await.unwrap();
-    let open: Vec<ProxyConnection> = proxy.connections().into_iter().filter(ProxyConnection::is_open).collect();
+    eventually(SOON, "the service has both its connections", async || proxy.open() >= 2)
+        .await
+        .unwrap();
+    let open: Vec<ProxyConnection> =
+        proxy.connections().into_iter().filter(ProxyConnection::is_open).collect();
     fault(proxy);
     assert!(open.iter().all(|connection| !connection.is_open()), "the connections are broken");
     open.len()
@@ -88,13 +97,18 @@ pub(crate) async fn all_broken(proxy: &Proxy, fault: impl FnOnce(&Proxy)) -> usi
 
 /// Waits until a further connection has been made.
 pub(crate) async fn replaced(proxy: &Proxy, accepted: usize) {
-    eventually(SOON, "another connection was made", async || proxy.accepted() > accepted).await.unwrap();
+    eventually(SOON, "another connection was made", async || proxy.accepted() > accepted)
+        .await
+        .unwrap();
 }
 
-/// Waits until what a slow network holds of connections that the service has given up has reached the broker. Copies that
-/// arrive later than the end of a case would be found in a queue, where nothing takes them.
+/// Waits until what a slow network holds of connections that the service has given up has reached
+/// the broker. Copies that arrive later than the end of a case would be found in a queue, where
+/// nothing takes them.
 pub(crate) async fn all_arrived(proxy: &Proxy) {
-    eventually(SOON, "the connections that were given up are closed", async || proxy.open() <= 2).await.unwrap();
+    eventually(SOON, "the connections that were given up are closed", async || proxy.open() <= 2)
+        .await
+        .unwrap();
 }
 
 /// A client that was connected before the broker went away, and notices.
@@ -106,13 +120,16 @@ pub(crate) struct Witness {
 impl Witness {
     pub(crate) async fn new(broker: &Broker) -> Self {
         let client = broker.client().await.unwrap();
-        let connection = Connection::connect(broker.amqp_url(), ConnectionProperties::default()).await.unwrap();
+        let connection =
+            Connection::connect(broker.amqp_url(), ConnectionProperties::default()).await.unwrap();
         Self { client, connection }
     }
 
     /// The broker has forgotten its connection.
     pub(crate) async fn was_cut_off(&self) {
-        eventually(SOON, "the broker went away", async || !self.connection.status().connected()).await.unwrap();
+        eventually(SOON, "the broker went away", async || !self.connection.status().connected())
+            .await
+            .unwrap();
     }
 
     /// The broker answers nothing.

@@ -48,7 +48,8 @@ impl Cause {
 
     fn by_the_broker(message: &Received) -> Self {
         let deaths = message.headers.get("x-death").and_then(Value::as_array);
-        let reasons: Vec<&str> = deaths.into_iter().flatten().filter_map(|death| death["reason"].as_str()).collect();
+        let reasons: Vec<&str> =
+            deaths.into_iter().flatten().filter_map(|death| death["reason"].as_str()).collect();
         match () {
             () if reasons.contains(&"delivery_limit") => Self::DeliveryLimit,
             () if reasons.contains(&"rejected") => Self::Unpublishable,
@@ -79,7 +80,15 @@ impl Expected {
             Does::Expiring => Some(now() + config.delays.iter().sum::<u64>() as Millis - 50),
             _ => None,
         };
-        Self { id, queue, does, fate: fate(does, config), diverted: false, deadline, confirmed: false }
+        Self {
+            id,
+            queue,
+            does,
+            fate: fate(does, config),
+            diverted: false,
+            deadline,
+            confirmed: false,
+        }
     }
 
     pub(crate) fn body(&self) -> Vec<u8> {
@@ -109,13 +118,17 @@ fn fate(does: Does, config: &QueueConfig) -> Place {
         Does::Undecodable => Place::Parked(Cause::Undecodable),
         Does::Expired | Does::Expiring => Place::Parked(Cause::Expired),
         Does::Poison(_) | Does::LatePoison(_) => Place::Parked(Cause::DeliveryLimit),
-        Does::Fail(_) | Does::GateFail | Does::Panic | Does::Hang | Does::Block(_) | Does::Allocate(_) => {
-            Place::Parked(Cause::Exhausted)
-        }
+        Does::Fail(_)
+        | Does::GateFail
+        | Does::Panic
+        | Does::Hang
+        | Does::Block(_)
+        | Does::Allocate(_) => Place::Parked(Cause::Exhausted),
     }
 }
 
-/// How often and how soon a queue's messages may be attempted, with the widest settings of the case's services.
+/// How often and how soon a queue's messages may be attempted, with the widest settings of the
+/// case's services.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Policy {
     pub(crate) immediate: u32,
@@ -138,12 +151,18 @@ impl Policy {
         }
     }
 
-    /// How many handler runs bring a message of this kind to its fate, unless a fault removes or adds one.
+    /// How many handler runs bring a message of this kind to its fate, unless a fault removes or
+    /// adds one.
     pub(crate) fn runs(&self, does: Does) -> RangeInclusive<u32> {
         let at_once = self.immediate + 1;
         let until_exhausted = (self.waits + 1)..=(self.waits + 1) * at_once;
         match does {
-            Does::Succeed | Does::Slow(_) | Does::Gate | Does::Permanent | Does::GatePark | Does::Discard => 1..=1,
+            Does::Succeed
+            | Does::Slow(_)
+            | Does::Gate
+            | Does::Permanent
+            | Does::GatePark
+            | Does::Discard => 1..=1,
             Does::HangOnce => 1..=2,
             Does::GateFail => 2..=at_once + 1,
             Does::Fail(waits) if waits <= self.waits => (waits + 1)..=waits * at_once + 1,
@@ -152,7 +171,9 @@ impl Policy {
             Does::Expiring => 0..=*until_exhausted.end(),
             Does::Poison(_) => 1..=self.delivery_limit + 1,
             Does::LatePoison(waits) => (waits + 1)..=waits * at_once + self.delivery_limit + 1,
-            Does::Fail(_) | Does::Panic | Does::Hang | Does::Block(_) | Does::Allocate(_) => until_exhausted,
+            Does::Fail(_) | Does::Panic | Does::Hang | Does::Block(_) | Does::Allocate(_) => {
+                until_exhausted
+            }
         }
     }
 }

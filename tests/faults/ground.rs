@@ -28,7 +28,12 @@ pub(crate) struct Ground {
 }
 
 impl Ground {
-    pub(crate) fn new(tag: Option<String>, long: bool, directory: PathBuf, password: Arc<str>) -> Self {
+    pub(crate) fn new(
+        tag: Option<String>,
+        long: bool,
+        directory: PathBuf,
+        password: Arc<str>,
+    ) -> Self {
         Self { tag, long, directory, password, shared: Arc::default() }
     }
 
@@ -52,7 +57,10 @@ impl Ground {
     }
 
     /// A broker for one case, with the services' user.
-    pub(crate) async fn own_broker(&self, wishes: impl FnOnce(BrokerBuilder) -> BrokerBuilder) -> Arc<Broker> {
+    pub(crate) async fn own_broker(
+        &self,
+        wishes: impl FnOnce(BrokerBuilder) -> BrokerBuilder,
+    ) -> Arc<Broker> {
         let mut builder = Broker::builder().own();
         if let Some(tag) = &self.tag {
             builder = builder.tag(tag);
@@ -108,7 +116,8 @@ impl Ground {
             clock: None,
             grace: Duration::from_secs(10),
             answer: Duration::from_secs(5),
-            // A busy machine misses shorter ones, and a connection that is lost by chance adds handler runs.
+            // A busy machine misses shorter ones, and a connection that is lost by chance adds
+            // handler runs.
             heartbeat: Duration::from_secs(30),
             ack_timeout: Duration::from_secs(30 * 60),
             startup: SOON,

@@ -15,7 +15,8 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Publishes to the lab's queues in turn. Messages that the broker has not confirmed may be nowhere.
+    /// Publishes to the lab's queues in turn. Messages that the broker has not confirmed may be
+    /// nowhere.
     pub(crate) fn start(lab: Lab, per_second: u32) -> Self {
         let stop = CancellationToken::new();
         let stopped = stop.clone();
@@ -33,7 +34,8 @@ impl Load {
     }
 }
 
-/// Until it is stopped, or the connection breaks. What has been sent is confirmed before it stops, so that the case knows of it.
+/// Until it is stopped, or the connection breaks. What has been sent is confirmed before it stops,
+/// so that the case knows of it.
 async fn publish(lab: &Lab, per_second: u32, stopped: &CancellationToken) {
     let Ok(client) = Client::connect(&lab.admin_url).await else {
         tokio::time::sleep(Duration::from_millis(200)).await;

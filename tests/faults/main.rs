@@ -1,9 +1,10 @@
 //! Proof by fault injection that nothing is lost.
 //!
-//! Every message that was published and confirmed ends as expected for its kind: handled, parked for its reason, discarded,
-//! stray or still queued. Anything else that is found is a duplicate, which the case must allow explicitly, or a failure.
-//! Each case is a named fault, and proves that the fault happened. The table is printed while the cases run, and the exit code
-//! is 1 if anything is wrong.
+//! Every message that was published and confirmed ends as expected for its kind: handled, parked
+//! for its reason, discarded, stray or still queued. Anything else that is found is a duplicate,
+//! which the case must allow explicitly, or a failure. Each case is a named fault, and proves that
+//! the fault happened. The table is printed while the cases run, and the exit code is 1 if anything
+//! is wrong.
 //!
 //! | variable | meaning |
 //! |---|---|
@@ -47,8 +48,10 @@ fn main() -> ExitCode {
         cases.iter().for_each(|case| println!("{}", case.sentence));
         return ExitCode::SUCCESS;
     }
-    let words: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
-    let selection = Selection { words, long: variable("REHOP_FAULTS_LONG").is_some_and(|value| value != "0") };
+    let words: Vec<String> =
+        std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
+    let selection =
+        Selection { words, long: variable("REHOP_FAULTS_LONG").is_some_and(|value| value != "0") };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let passed = runtime.block_on(run(&cases, &selection));
     if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -62,9 +65,16 @@ struct Selection {
 
 impl Selection {
     /// The cases for the version with this index. Counts the skipped ones by reason.
-    fn of<'a>(&self, cases: &'a [Case], index: usize, skipped: &mut BTreeMap<&str, usize>) -> Vec<&'a Case> {
-        let named =
-            |case: &&Case| self.words.is_empty() || self.words.iter().any(|word| case.sentence.contains(word.as_str()));
+    fn of<'a>(
+        &self,
+        cases: &'a [Case],
+        index: usize,
+        skipped: &mut BTreeMap<&str, usize>,
+    ) -> Vec<&'a Case> {
+        let named = |case: &&Case| {
+            self.words.is_empty()
+                || self.words.iter().any(|word| case.sentence.contains(word.as_str()))
+        };
         let mut selected = Vec::new();
         for case in cases.iter().filter(named) {
             match self.reason_to_skip(case, index) {
@@ -80,22 +90,30 @@ impl Selection {
             return Some("for the long run");
         }
         match case.needs {
-            Needs::Docker if index > 0 => Some("of clusters and upgrades, which run with the first version only"),
-            Needs::Docker if !docker_answers() => Some("of clusters and upgrades, which need Docker"),
+            Needs::Docker if index > 0 => {
+                Some("of clusters and upgrades, which run with the first version only")
+            }
+            Needs::Docker if !docker_answers() => {
+                Some("of clusters and upgrades, which need Docker")
+            }
             Needs::Docker | Needs::Broker | Needs::Corner | Needs::Machine => None,
         }
     }
 }
 
 fn docker_answers() -> bool {
-    let asked = Command::new("docker").arg("version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let asked =
+        Command::new("docker").arg("version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     asked.is_ok_and(|status| status.success())
 }
 
 async fn run(cases: &[Case], selection: &Selection) -> bool {
     let begun = Instant::now();
     let versions: Vec<Option<String>> = match variable("REHOP_FAULTS_VERSIONS") {
-        Some(versions) => versions.split_whitespace().map(|version| Some(format!("{version}-management"))).collect(),
+        Some(versions) => versions
+            .split_whitespace()
+            .map(|version| Some(format!("{version}-management")))
+            .collect(),
         None => vec![variable("REHOP_TEST_RABBITMQ_TAG")],
     };
     let password = Alphanumeric.sample_string(&mut rand::rng(), 24);
@@ -112,7 +130,8 @@ async fn run(cases: &[Case], selection: &Selection) -> bool {
         }
     }
     table::sums(&verdicts);
-    let mut failed: Vec<String> = verdicts.iter().flat_map(|verdict| verdict.failed.iter().cloned()).collect();
+    let mut failed: Vec<String> =
+        verdicts.iter().flat_map(|verdict| verdict.failed.iter().cloned()).collect();
     if verdicts.is_empty() {
         failed.push(format!("no case was run: {:?} selects no case that can run", selection.words));
     }
@@ -126,7 +145,8 @@ async fn run(cases: &[Case], selection: &Selection) -> bool {
         failed.push(format!("the password is in {telling:?}"));
     }
     if !skipped.is_empty() {
-        let skipped: Vec<String> = skipped.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+        let skipped: Vec<String> =
+            skipped.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
         println!("skipped: {}", skipped.join("; "));
     }
     for failure in &failed {

@@ -1,11 +1,12 @@
-//! An operator who moves parked messages: a separate process that can be killed. It is this same program, started again.
+//! An operator who moves parked messages: a separate process that can be killed. It is this same
+//! program, started again.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rehop_operator::parked::{
-    DiscardRequest, EditRequest, Exported, Filter, ImportRequest, ListRequest, Parked, ParkedError, Place,
-    RampSettings, ReplayRequest, RestoreRequest,
+    DiscardRequest, EditRequest, Exported, Filter, ImportRequest, ListRequest, Parked, ParkedError,
+    Place, RampSettings, ReplayRequest, RestoreRequest,
 };
 use serde::{Deserialize, Serialize};
 
@@ -55,7 +56,8 @@ impl Manner {
     fn request(&self) -> ReplayRequest {
         let mut request = everything();
         (request.in_flight, request.expect) = (self.in_flight, self.expect);
-        request.filter.conditions = self.only.iter().map(|condition| condition.parse().unwrap()).collect();
+        request.filter.conditions =
+            self.only.iter().map(|condition| condition.parse().unwrap()).collect();
         if self.canary {
             request.ramp = RampSettings::default();
         }
@@ -69,7 +71,8 @@ struct Orders {
     action: Action,
 }
 
-/// Starts the operator. It ends by itself, with status 0 if everything succeeded, and logs by how many kilobytes it grew at most.
+/// Starts the operator. It ends by itself, with status 0 if everything succeeded, and logs by how
+/// many kilobytes it grew at most.
 pub(crate) fn start(config: &Config, action: &Action, log: &Path) -> Service {
     let orders = Orders { config: config.clone(), action: action.clone() };
     Service::spawn((ORDERS, serde_json::to_string(&orders).unwrap()), config, log)
@@ -109,13 +112,17 @@ async fn act(config: &Config, action: Action) -> Result<(), ParkedError> {
     };
     match action {
         Action::Replay(manner) => parked.replay(&manner.request(), |_| {}, stop).await.map(drop),
-        Action::ReplayDiscarded(manner) => discarded(config)?.replay(&manner.request(), |_| {}, stop).await.map(drop),
+        Action::ReplayDiscarded(manner) => {
+            discarded(config)?.replay(&manner.request(), |_| {}, stop).await.map(drop)
+        }
         Action::Discard { in_flight } => {
             let mut request = DiscardRequest::default();
             request.in_flight = in_flight;
             parked.discard(&request, |_| {}, stop).await.map(drop)
         }
-        Action::Restore => discarded(config)?.restore(&RestoreRequest::default(), |_| {}, stop).await.map(drop),
+        Action::Restore => {
+            discarded(config)?.restore(&RestoreRequest::default(), |_| {}, stop).await.map(drop)
+        }
         Action::Edit { chain, body } => {
             let mut request = EditRequest::new(chain, body);
             request.follow = Duration::from_secs(1);
@@ -125,7 +132,8 @@ async fn act(config: &Config, action: Action) -> Result<(), ParkedError> {
         Action::ListStray => list(&Parked::open(&config.settings(), Place::Stray)?).await,
         Action::Import { lines } => {
             let lines = std::fs::read_to_string(lines).unwrap();
-            let messages = lines.lines().map(|line| Ok(serde_json::from_str::<Exported>(line).unwrap()));
+            let messages =
+                lines.lines().map(|line| Ok(serde_json::from_str::<Exported>(line).unwrap()));
             parked.import(&ImportRequest::default(), messages, stop).await.map(drop)
         }
     }

@@ -56,8 +56,11 @@ pub(crate) struct Entry {
 impl Entry {
     /// Appends it with a single write, so that it is complete and survives this process's death.
     pub(crate) fn write(&self, mut file: &File) {
-        let step = Step::ALL.iter().find(|(step, _)| *step == self.step).map_or("", |(_, word)| word);
-        let moment = |moment: Option<Millis>| moment.map_or_else(|| "-".to_owned(), |millis| millis.to_string());
+        let step =
+            Step::ALL.iter().find(|(step, _)| *step == self.step).map_or("", |(_, word)| word);
+        let moment = |moment: Option<Millis>| {
+            moment.map_or_else(|| "-".to_owned(), |millis| millis.to_string())
+        };
         let line = format!(
             "{} {} {} {} {step} {} {} {} {}\n",
             self.at,
@@ -75,7 +78,8 @@ impl Entry {
     fn read(line: &str) -> Option<Self> {
         let words: Vec<&str> = line.split(' ').collect();
         let [at, process, queue, id, step, attempt, hop, due, deadline] = words.try_into().ok()?;
-        let moment = |word: &str| if word == "-" { Some(None) } else { word.parse().ok().map(Some) };
+        let moment =
+            |word: &str| if word == "-" { Some(None) } else { word.parse().ok().map(Some) };
         Some(Self {
             at: at.parse().ok()?,
             process: process.parse().ok()?,
@@ -142,7 +146,8 @@ impl Reader {
         // A write may be partly visible.
         let whole = text.rfind('\n').map_or(0, |end| end + 1);
         for line in text[..whole].lines() {
-            let entry = Entry::read(line).unwrap_or_else(|| panic!("the record has a broken line: {line:?}"));
+            let entry = Entry::read(line)
+                .unwrap_or_else(|| panic!("the record has a broken line: {line:?}"));
             self.record.entries.push(entry);
         }
         self.read += whole as u64;

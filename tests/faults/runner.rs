@@ -22,7 +22,8 @@ pub(crate) enum Needs {
     Corner,
     /// A broker of its own.
     Broker,
-    /// A cluster, or brokers of several versions. These need Docker, and run only with the first version.
+    /// A cluster, or brokers of several versions. These need Docker, and run only with the first
+    /// version.
     Docker,
     /// The whole machine, without any other case.
     Machine,
@@ -98,22 +99,25 @@ impl Verdict {
     }
 }
 
-/// The time limit of a case, so that the run cannot hang. The soak test takes its configured time and some minutes more.
+/// The time limit of a case, so that the run cannot hang. The soak test takes its configured time
+/// and some minutes more.
 fn case_limit() -> Duration {
     Duration::from_secs(1_800) + crate::cases::soak_lasts()
 }
 
-/// Runs these cases on one version. Most of them wait most of the time, so there are more at once than a machine has cores. Those that need
-/// more of the machine run last.
+/// Runs these cases on one version. Most of them wait most of the time, so there are more at once
+/// than a machine has cores. Those that need more of the machine run last.
 pub(crate) async fn run(ground: &Ground, cases: &[&Case]) -> Verdict {
     let version = ground.version().await;
     let mut verdict = Verdict { version: version.clone(), ..Verdict::default() };
     let of = |needs: Needs, at_once: usize| {
-        let mut cases: Vec<_> = cases.iter().copied().filter(|case| case.needs(ground.long) == needs).collect();
+        let mut cases: Vec<_> =
+            cases.iter().copied().filter(|case| case.needs(ground.long) == needs).collect();
         cases.sort_by_key(|case| !case.is_first);
         run_all(ground, &version, cases, at_once)
     };
-    let (corners, brokers) = futures_util::future::join(of(Needs::Corner, 6), of(Needs::Broker, 2)).await;
+    let (corners, brokers) =
+        futures_util::future::join(of(Needs::Corner, 6), of(Needs::Broker, 2)).await;
     let clusters = of(Needs::Docker, 1).await;
     let alone = of(Needs::Machine, 1).await;
     for (sentence, account, failure) in [corners, brokers, clusters, alone].into_iter().flatten() {
@@ -127,7 +131,12 @@ pub(crate) async fn run(ground: &Ground, cases: &[&Case]) -> Verdict {
 /// The sentence of a case, its account, and why it failed if it did.
 type Outcome = (&'static str, Account, Option<String>);
 
-async fn run_all(ground: &Ground, version: &str, cases: Vec<&Case>, at_once: usize) -> Vec<Outcome> {
+async fn run_all(
+    ground: &Ground,
+    version: &str,
+    cases: Vec<&Case>,
+    at_once: usize,
+) -> Vec<Outcome> {
     let runs = cases.into_iter().map(|case| async move {
         let begun = Instant::now();
         let (account, failure) = judge(case, ground.clone()).await;
@@ -166,7 +175,10 @@ pub(crate) fn quiet_panics() {
 
 fn panic_text(payload: &(dyn Any + Send)) -> String {
     let at = PANICKED_AT.with_borrow(Clone::clone);
-    let text = payload.downcast_ref::<String>().map(String::as_str).or_else(|| payload.downcast_ref().copied());
+    let text = payload
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| payload.downcast_ref().copied());
     format!("{} ({at})", text.unwrap_or_default().replace('\n', " "))
 }
 

@@ -24,7 +24,13 @@ pub(crate) fn heading() {
     );
 }
 
-pub(crate) fn row(version: &str, sentence: &str, account: &Account, failure: Option<&str>, took: Duration) {
+pub(crate) fn row(
+    version: &str,
+    sentence: &str,
+    account: &Account,
+    failure: Option<&str>,
+    took: Duration,
+) {
     if let Some(failure) = failure {
         println!("{version:>7} FAILED after {:.1} s: {sentence}: {failure}", took.as_secs_f64());
         return;

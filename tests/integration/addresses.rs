@@ -41,11 +41,15 @@ async fn a_node_that_dies_is_left_and_the_next_address_is_used() {
     assert!(one.accepted() == 0 && other.open() >= 2, "both connections use the second address");
     one.accept().await.unwrap();
     other.cut();
-    eventually(SOON, "both connections are back", async || Ok::<_, String>(other.open() >= 2)).await.unwrap();
+    eventually(SOON, "both connections are back", async || Ok::<_, String>(other.open() >= 2))
+        .await
+        .unwrap();
     assert_eq!(one.accepted(), 0, "the address that worked last comes first");
     other.refuse().await;
     other.cut();
-    eventually(SOON, "the connections moved", async || Ok::<_, String>(one.open() >= 2)).await.unwrap();
+    eventually(SOON, "the connections moved", async || Ok::<_, String>(one.open() >= 2))
+        .await
+        .unwrap();
     fixture.publish("by the first").await;
     seen.reaches(2).await;
     run.stop().await;
@@ -60,9 +64,11 @@ async fn a_node_that_accepts_connections_and_answers_nothing_is_left() {
     let (run, seen) = fixture.serve_noting(|_| (), Ok(())).await;
     fixture.publish("x").await;
     seen.reaches(1).await;
-    eventually(SOON, "both connections use the second address", async || Ok::<_, String>(other.open() >= 2))
-        .await
-        .unwrap();
+    eventually(SOON, "both connections use the second address", async || {
+        Ok::<_, String>(other.open() >= 2)
+    })
+    .await
+    .unwrap();
     assert!(one.accepted() > 0);
     run.stop().await;
 }
@@ -75,9 +81,17 @@ async fn when_no_address_answers_one_error_names_all_and_no_password() {
     fixture.settings.broker.startup_timeout = Duration::from_secs(1);
     fixture.settings.broker.password = Some(Secret::from("hidden"));
     let error = start_error(&fixture).await;
-    assert!(matches!(&error, Error::ConnectAny { tried } if tried.len() == 2) && error.is_transient(), "{error}");
+    assert!(
+        matches!(&error, Error::ConnectAny { tried } if tried.len() == 2) && error.is_transient(),
+        "{error}"
+    );
     let text = format!("{error} {error:?}");
-    assert!(text.contains(&one.address()) && text.contains(&other.address()) && !text.contains("hidden"), "{text}");
+    assert!(
+        text.contains(&one.address())
+            && text.contains(&other.address())
+            && !text.contains("hidden"),
+        "{text}"
+    );
     assert!(text.contains("broker.urls"), "{text}");
 }
 
@@ -128,7 +142,9 @@ async fn a_rotated_password_is_read_at_the_next_connect() {
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert_eq!(proxy.accepted(), before, "without a password nothing is connected");
     file.write("first\n");
-    eventually(SOON, "a login is tried", async || Ok::<_, String>(proxy.accepted() > before)).await.unwrap();
+    eventually(SOON, "a login is tried", async || Ok::<_, String>(proxy.accepted() > before))
+        .await
+        .unwrap();
     file.write("second\n");
     fixture.publish("with the second").await;
     seen.reaches(2).await;

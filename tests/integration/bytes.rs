@@ -1,4 +1,5 @@
-//! Messages with short strings that are not UTF-8 and with headers nested thousands deep. RabbitMQ checks neither.
+//! Messages with short strings that are not UTF-8 and with headers nested thousands deep. RabbitMQ
+//! checks neither.
 
 use rehop::Failure;
 use rehop_operator::parked::{Filter, ImportRequest, ListRequest};
@@ -16,7 +17,8 @@ const NESTED_NAME: &[u8] = b"\xFFin";
 
 /// A table in a table, and so on: more than a parser that recurses can take.
 fn nested() -> Vec<u8> {
-    (0..2000).fold(vec![b'V'], |value, _| [&b"F"[..], &long(&[short(b"in"), value].concat())].concat())
+    (0..2000)
+        .fold(vec![b'V'], |value, _| [&b"F"[..], &long(&[short(b"in"), value].concat())].concat())
 }
 
 /// Headers and a message id.
@@ -34,13 +36,17 @@ fn contains(properties: &[u8], bytes: &[u8]) -> bool {
 #[track_caller]
 fn assert_unchanged(message: &RawMessage) {
     for bytes in [short(MESSAGE_ID), short(HEADER_NAME), short(NESTED_NAME), nested()] {
-        assert!(contains(&message.properties, &bytes), "{bytes:?} is missing in {:?}", message.properties);
+        assert!(
+            contains(&message.properties, &bytes),
+            "{bytes:?} is missing in {:?}",
+            message.properties
+        );
     }
     assert_eq!(message.body, b"hi");
 }
 
-/// Declares everything, an exchange that leads to the work queue, and a queue that gets a copy of each message that returns to the work
-/// queue. Returns the names of these two.
+/// Declares everything, an exchange that leads to the work queue, and a queue that gets a copy of
+/// each message that returns to the work queue. Returns the names of these two.
 async fn declare_with_spy(fixture: &Fixture) -> (String, String) {
     let (client, namespace) = (&fixture.client, &fixture.namespace);
     let (shop, spy) = (namespace.exchange("shop"), namespace.queue("spy"));
@@ -50,7 +56,8 @@ async fn declare_with_spy(fixture: &Fixture) -> (String, String) {
     client.declare_queue(&spy, json!({ "x-queue-type": "quorum" })).await.unwrap();
     let returns = json!({ "x-match": "all", "rehop-return-to": fixture.queue });
     client.bind(&spy, &namespace.exchange("return"), "", returns).await.unwrap();
-    // A new quorum queue refuses messages until it has a leader (3.10). This client publishes them again, and the raw one does not.
+    // A new quorum queue refuses messages until it has a leader (3.10). This client publishes them
+    // again, and the raw one does not.
     for queue in [&fixture.queue, &spy] {
         client.publish(Publish::to_queue(queue)).await.unwrap();
         client.drain(queue, 1, SOON).await.unwrap();
@@ -68,7 +75,12 @@ async fn a_message_whose_texts_are_not_utf_8_comes_through_and_comes_back_the_sa
 
     let note = |message: &rehop::Message<bytes::Bytes>| {
         let id = message.message_id().map(str::to_owned);
-        (message.attempt(), id, message.routing_key().to_owned(), message.header("rehop-bytes").is_some())
+        (
+            message.attempt(),
+            id,
+            message.routing_key().to_owned(),
+            message.header("rehop-bytes").is_some(),
+        )
     };
     let (run, seen) = fixture.serve_noting(note, Err(Failure::transient("no"))).await;
     raw.publish(&shop, &hostile()).await;
@@ -82,7 +94,11 @@ async fn a_message_whose_texts_are_not_utf_8_comes_through_and_comes_back_the_sa
     assert_eq!(attempts, [1, 2, 3, 4]);
     assert!(hostile_ones().all(|(.., has_originals)| has_originals));
     assert_eq!(seen.all().len(), 8, "no attempt of either was lost with its connection");
-    assert!(hostile_ones().all(|(_, its_id, its_key, _)| its_id == id && its_key == key), "{:?}", seen.all());
+    assert!(
+        hostile_ones().all(|(_, its_id, its_key, _)| its_id == id && its_key == key),
+        "{:?}",
+        seen.all()
+    );
 
     let operator = fixture.operator();
     let mut rows = ListRequest::default();
@@ -93,7 +109,10 @@ async fn a_message_whose_texts_are_not_utf_8_comes_through_and_comes_back_the_sa
     let replayed = operator.replay(&request(ramp(&[5])), |_| {}, never()).await.unwrap();
     assert!(replayed.is_success() && replayed.fates.handled == 2, "{replayed:?}");
     let seen = seen.reaches(2).await;
-    assert!(seen.iter().any(|(_, its_id, its_key, _)| *its_id == id && *its_key == key), "{seen:?}");
+    assert!(
+        seen.iter().any(|(_, its_id, its_key, _)| *its_id == id && *its_key == key),
+        "{seen:?}"
+    );
     run.stop().await;
     // Each message has waited once and was replayed once.
     fixture.has_depth(&spy, 4).await;
@@ -111,7 +130,8 @@ async fn a_message_whose_texts_are_not_utf_8_comes_through_and_comes_back_the_sa
 
 /// The copy's own routing key is the queue's name, so a header keeps the bytes of the old one.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_parked_message_whose_texts_are_not_utf_8_has_their_bytes_and_is_exported_and_imported_with_them() {
+async fn a_parked_message_whose_texts_are_not_utf_8_has_their_bytes_and_is_exported_and_imported_with_them()
+ {
     let fixture = Fixture::new("parked-bytes").await;
     let (shop, _) = declare_with_spy(&fixture).await;
     let url = fixture.settings.broker.url.expose();
@@ -129,11 +149,17 @@ async fn a_parked_message_whose_texts_are_not_utf_8_has_their_bytes_and_is_expor
     let parked = RawClient::connect(url).await.look(&fixture.parked()).await;
     assert_unchanged(&parked);
     let kept = [&short(b"routing_key")[..], b"x", &long(ROUTING_KEY)].concat();
-    assert!(contains(&parked.properties, &short(b"rehop-bytes")) && contains(&parked.properties, &kept), "{parked:?}");
+    assert!(
+        contains(&parked.properties, &short(b"rehop-bytes")) && contains(&parked.properties, &kept),
+        "{parked:?}"
+    );
     // The broker takes back what was looked at.
     fixture.has_depth(&fixture.parked(), 1).await;
     raw.get(&fixture.parked()).await;
-    operator.import(&ImportRequest::default(), exported.into_iter().map(Ok), never()).await.unwrap();
+    operator
+        .import(&ImportRequest::default(), exported.into_iter().map(Ok), never())
+        .await
+        .unwrap();
     fixture.has_depth(&fixture.parked(), 1).await;
     let imported = raw.get(&fixture.parked()).await;
     assert_unchanged(&imported);
@@ -151,7 +177,8 @@ async fn a_message_that_the_broker_parks_is_replayed_with_the_bytes_of_its_routi
     fixture.has_depth(&fixture.queue, 1).await;
     RawClient::connect(url).await.reject(&fixture.queue).await;
     fixture.has_depth(&fixture.parked(), 1).await;
-    let (run, seen) = fixture.serve_noting(|message| message.routing_key().to_owned(), Ok(())).await;
+    let (run, seen) =
+        fixture.serve_noting(|message| message.routing_key().to_owned(), Ok(())).await;
     let replayed = fixture.operator().replay(&request(ramp(&[5])), |_| {}, never()).await.unwrap();
     assert!(replayed.is_success(), "{replayed:?}");
     assert_eq!(seen.reaches(1).await, ["M\\xFCller"]);

@@ -1,4 +1,5 @@
-//! Chains on the simulated broker are chains as they are on a real one: one table, run against both.
+//! Chains on the simulated broker are chains as they are on a real one: one table, run against
+//! both.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, UNIX_EPOCH};
@@ -70,7 +71,9 @@ const CASES: &[Case] = &[
         name: "permanent-later",
         retry: |_| {},
         expires_after: None,
-        script: |attempt| Err(if attempt < 2 { Failure::transient("no") } else { Failure::permanent("never") }),
+        script: |attempt| {
+            Err(if attempt < 2 { Failure::transient("no") } else { Failure::permanent("never") })
+        },
         expected: "attempt 1 after 0s: wait 100ms\n\
                    attempt 2 after 100ms: park (permanent)",
     },
@@ -103,7 +106,13 @@ const CASES: &[Case] = &[
         name: "asks-for-a-delay",
         retry: |_| {},
         expires_after: None,
-        script: |attempt| Err(Failure::transient("no").after(Duration::from_millis(if attempt < 2 { 150 } else { 1 }))),
+        script: |attempt| {
+            Err(Failure::transient("no").after(Duration::from_millis(if attempt < 2 {
+                150
+            } else {
+                1
+            })))
+        },
         expected: "attempt 1 after 0s: wait 200ms\n\
                    attempt 2 after 200ms: wait 100ms\n\
                    attempt 3 after 300ms: park (exhausted)",
@@ -143,15 +152,16 @@ const CASES: &[Case] = &[
     },
 ];
 
-/// An attempt: its number, how often the message had waited, when it was made, and whether it was the last. In a world, the time is virtual.
+/// An attempt: its number, how often the message had waited, when it was made, and whether it was
+/// the last. In a world, the time is virtual.
 type Made = (u32, u32, Instant, bool);
 
 /// What is observed of a case on the broker.
 #[derive(Clone, Default)]
 struct Observed {
     attempts: Log<Made>,
-    /// What followed each attempt, or took its place, by the attempt's number. A requeued message may be attempted again before its
-    /// requeue is reported.
+    /// What followed each attempt, or took its place, by the attempt's number. A requeued message
+    /// may be attempted again before its requeue is reported.
     outcomes: Log<(u32, Outcome)>,
 }
 
@@ -163,10 +173,19 @@ fn retry_of<'a>(settings: &'a mut Settings, queue: &str, case: &Case) -> &'a mut
     retry
 }
 
-fn consumer(queue: &str, case: &Case, seen: &Observed) -> Consumer<Bytes, impl rehop::Handler<Bytes> + use<>, Raw> {
+fn consumer(
+    queue: &str,
+    case: &Case,
+    seen: &Observed,
+) -> Consumer<Bytes, impl rehop::Handler<Bytes> + use<>, Raw> {
     let (script, in_handler, in_hook) = (case.script, seen.clone(), seen.clone());
     let handler = move |message: Message<Bytes>| {
-        in_handler.attempts.push((message.attempt(), message.hop(), now(), message.is_last_attempt()));
+        in_handler.attempts.push((
+            message.attempt(),
+            message.hop(),
+            now(),
+            message.is_last_attempt(),
+        ));
         let result = script(message.attempt());
         if result.is_ok() {
             in_handler.outcomes.push((message.attempt(), Outcome::Ack));
@@ -193,25 +212,36 @@ fn simulated(case: &'static Case) -> Observed {
         retry_of(&mut settings, case.name, case);
         let service = world.start(|stop| async move {
             let consumer = consumer(case.name, case, &in_world);
-            rehop::Service::new(&settings).with_consumer(consumer).with_graceful_shutdown(stop).await
+            rehop::Service::new(&settings)
+                .with_consumer(consumer)
+                .with_graceful_shutdown(stop)
+                .await
         });
         let properties = lapin::BasicProperties::default();
         let expires_at = case.expires_after.map(|after| {
-            let now = i64::try_from(world.date().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap();
+            let now = i64::try_from(world.date().duration_since(UNIX_EPOCH).unwrap().as_millis())
+                .unwrap();
             lapin::types::AMQPValue::LongLongInt(now + after)
         });
-        let headers = expires_at.map(|at| BTreeMap::from([("rehop-expires-at".into(), at)])).unwrap_or_default();
+        let headers = expires_at
+            .map(|at| BTreeMap::from([("rehop-expires-at".into(), at)]))
+            .unwrap_or_default();
         world.publish_raw(case.name, properties.with_headers(headers.into()), "x");
         assert!(world.settle(Duration::from_secs(60)), "{}: {world:?}", case.name);
         world.stop(service);
         world.pass(Duration::from_secs(10));
-        assert!(world.has_ended(service) && world.error(service).is_none(), "{}: {world:?}", case.name);
+        assert!(
+            world.has_ended(service) && world.error(service).is_none(),
+            "{}: {world:?}",
+            case.name
+        );
     };
     std::thread::spawn(run).join().unwrap();
     seen
 }
 
-/// One line for each attempt, and one for an end without an attempt. What the simulated network takes is left out.
+/// One line for each attempt, and one for an end without an attempt. What the simulated network
+/// takes is left out.
 fn text(seen: &Observed) -> String {
     let (attempts, mut outcomes) = (seen.attempts.all(), seen.outcomes.all());
     outcomes.sort_by_key(|(attempt, _)| *attempt);
@@ -222,30 +252,32 @@ fn text(seen: &Observed) -> String {
         let after = if after == 0 { "0s".to_owned() } else { format!("{after}ms") };
         let reason = outcome.reason().map(|reason| format!(" ({reason})")).unwrap_or_default();
         let delay = outcome.delay().map(|delay| format!(" {delay:?}")).unwrap_or_default();
-        let who = if made.is_some() { format!("attempt {attempt}") } else { "no attempt".to_owned() };
+        let who =
+            if made.is_some() { format!("attempt {attempt}") } else { "no attempt".to_owned() };
         format!("{who} after {after}: {}{delay}{reason}", outcome.as_str())
     };
     outcomes.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_chain_on_the_simulated_broker_makes_the_attempts_that_are_made_on_a_real_one_and_no_later() {
+async fn a_chain_on_the_simulated_broker_makes_the_attempts_that_are_made_on_a_real_one_and_no_later()
+ {
     let mut fixture = Fixture::new("chains").await;
     for case in CASES {
         let queue = fixture.namespace.queue(case.name);
         retry_of(&mut fixture.settings, &queue, case);
     }
-    // Queues take turns at the start of a service. 3.10 and 4.0 count a delivery of what is published just as a turn ends.
+    // Queues take turns at the start of a service. 3.10 and 4.0 count a delivery of what is
+    // published just as a turn ends.
     fixture.declare().await;
     for case in CASES {
         let queue = fixture.namespace.queue(case.name);
         let message = rehop_testing::Publish::to_queue(&queue).body("x");
         fixture
             .client
-            .publish(
-                case.expires_after
-                    .map_or(message.clone(), |after| message.header("rehop-expires-at", now_millis() + after)),
-            )
+            .publish(case.expires_after.map_or(message.clone(), |after| {
+                message.header("rehop-expires-at", now_millis() + after)
+            }))
             .await
             .unwrap();
     }
@@ -262,14 +294,17 @@ async fn a_chain_on_the_simulated_broker_makes_the_attempts_that_are_made_on_a_r
         let mut outcomes = seen.outcomes.reaches(expected.len()).await;
         outcomes.sort_by_key(|(attempt, _)| *attempt);
         assert_eq!(outcomes, expected, "{}", case.name);
-        let numbers =
-            |made: &[Made]| made.iter().map(|(number, hop, _, last)| (*number, *hop, *last)).collect::<Vec<_>>();
+        let numbers = |made: &[Made]| {
+            made.iter().map(|(number, hop, _, last)| (*number, *hop, *last)).collect::<Vec<_>>()
+        };
         let (made, simulated) = (seen.attempts.all(), simulated.attempts.all());
         assert_eq!(numbers(&made), numbers(&simulated), "{}", case.name);
         for ((number, _, at, _), (_, _, planned, _)) in made.iter().zip(&simulated) {
             // The broker is never early; what the simulated network takes is left out.
-            let (after, planned) =
-                ((*at - made[0].2).as_millis() + 2, (*planned - simulated[0].2).as_millis() / 50 * 50);
+            let (after, planned) = (
+                (*at - made[0].2).as_millis() + 2,
+                (*planned - simulated[0].2).as_millis() / 50 * 50,
+            );
             assert!(after >= planned, "{}: attempt {number} after {after} ms", case.name);
         }
     }

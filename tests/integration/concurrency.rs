@@ -15,7 +15,8 @@ async fn as_many_handlers_run_at_once_as_concurrency_allows_and_no_more() {
     let mut fixture = Fixture::new("concurrency").await;
     fixture.consume().prefetch = Some(50);
     fixture.consume().concurrency = Some(4);
-    let (now, most, done) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)), Log::default());
+    let (now, most, done) =
+        (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)), Log::default());
     fixture.declare().await;
     let queue = fixture.queue.clone();
     fixture.client.publish_many((0..60).map(|_| Publish::to_queue(&queue))).await.unwrap();
@@ -37,26 +38,35 @@ async fn as_many_handlers_run_at_once_as_concurrency_allows_and_no_more() {
     assert_eq!(most.load(Ordering::SeqCst), 4);
 }
 
-/// Collected acks are sent by a task that could be on the thread that a handler blocks. Without them the broker would soon deliver nothing.
+/// Collected acks are sent by a task that could be on the thread that a handler blocks. Without
+/// them the broker would soon deliver nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn handlers_that_block_three_of_four_threads_hold_back_no_ack_of_the_others() {
     let mut fixture = Fixture::new("blocked-threads").await;
     fixture.consume().prefetch = Some(10);
     fixture.consume().concurrency = Some(10);
     fixture.declare().await;
-    let bodies = (0..3).flat_map(|_| ["fast"; 4].into_iter().chain(["blocks"])).chain(["fast"; 200]);
+    let bodies =
+        (0..3).flat_map(|_| ["fast"; 4].into_iter().chain(["blocks"])).chain(["fast"; 200]);
     let queue = fixture.queue.clone();
-    fixture.client.publish_many(bodies.map(|body| Publish::to_queue(&queue).body(body))).await.unwrap();
+    fixture
+        .client
+        .publish_many(bodies.map(|body| Publish::to_queue(&queue).body(body)))
+        .await
+        .unwrap();
     let (fast, gate) = (Log::default(), Arc::new((Mutex::new(false), Condvar::new())));
     let (log, closed) = (fast.clone(), gate.clone());
     let run = fixture
         .serve(move |message| {
-            let (blocks, log, closed) = (message.raw_body() == "blocks", log.clone(), closed.clone());
+            let (blocks, log, closed) =
+                (message.raw_body() == "blocks", log.clone(), closed.clone());
             async move {
                 if blocks {
                     let (is_open, opened) = &*closed;
                     // A limit, because a runtime whose thread is blocked cannot be dropped.
-                    let _ = opened.wait_timeout_while(is_open.lock().unwrap(), SOON * 2, |is_open| !*is_open).unwrap();
+                    let _ = opened
+                        .wait_timeout_while(is_open.lock().unwrap(), SOON * 2, |is_open| !*is_open)
+                        .unwrap();
                 } else {
                     log.push(());
                 }
@@ -70,7 +80,8 @@ async fn handlers_that_block_three_of_four_threads_hold_back_no_ack_of_the_other
     assert_eq!(run.stop().await.handled, 215);
 }
 
-/// The service may hold one more than the prefetch, because it takes a first delivery alone before the window opens.
+/// The service may hold one more than the prefetch, because it takes a first delivery alone before
+/// the window opens.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_more_messages_are_taken_than_prefetch_allows() {
     let mut fixture = Fixture::new("prefetch").await;
@@ -111,7 +122,8 @@ async fn no_more_messages_are_taken_than_prefetch_allows() {
     assert_eq!(run.stop().await.handled, 40);
 }
 
-/// With waits in between, and more messages than the window, nothing is lost and nothing is handled twice.
+/// With waits in between, and more messages than the window, nothing is lost and nothing is handled
+/// twice.
 #[tokio::test(flavor = "multi_thread")]
 async fn five_hundred_messages_that_each_fail_once_are_each_handled_once() {
     let mut fixture = Fixture::new("many").await;

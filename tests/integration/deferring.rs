@@ -18,15 +18,23 @@ async fn a_deferred_message_is_still_at_its_first_attempt_and_has_all_of_its_wai
             let (attempt, hop, defers) = (message.attempt(), message.hop(), message.defers());
             log.push((Instant::now(), attempt, hop, defers, message.errors().len()));
             let defer = Failure::defer(Duration::from_millis(80)).with_source("not open yet");
-            async move { Err(if defers < 2 || (hop == 1 && defers < 3) { defer } else { Failure::transient("no") }) }
+            async move {
+                Err(if defers < 2 || (hop == 1 && defers < 3) {
+                    defer
+                } else {
+                    Failure::transient("no")
+                })
+            }
         })
         .await;
     fixture.publish("x").await;
     let parked = fixture.drain_parked(1).await.remove(0);
     let summary = run.stop().await;
     let seen = seen.all();
-    let counted: Vec<_> =
-        seen.iter().map(|(_, attempt, hop, defers, errors)| (*attempt, *hop, *defers, *errors)).collect();
+    let counted: Vec<_> = seen
+        .iter()
+        .map(|(_, attempt, hop, defers, errors)| (*attempt, *hop, *defers, *errors))
+        .collect();
     assert_eq!(counted, [(1, 0, 0, 0), (1, 0, 1, 0), (1, 0, 2, 0), (2, 1, 2, 1), (2, 1, 3, 1)]);
     for step in seen.windows(2) {
         assert!(step[1].0 - step[0].0 >= Duration::from_millis(80), "{seen:?}");

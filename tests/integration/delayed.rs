@@ -19,7 +19,8 @@ async fn without_the_plugin_the_service_does_not_start_and_says_what_to_take_ins
     assert_eq!(exchange, &format!("{}.delay", fixture.namespace.name()));
     let text = error.to_string();
     assert!(
-        text.contains("rabbitmq_delayed_message_exchange") && text.contains("retry.strategy = \"ladder\""),
+        text.contains("rabbitmq_delayed_message_exchange")
+            && text.contains("retry.strategy = \"ladder\""),
         "{text}"
     );
     assert!(!error.is_transient(), "{text}");
@@ -35,7 +36,13 @@ async fn without_the_plugin_the_service_does_not_start_and_says_what_to_take_ins
 async fn waits_twice(fixture: &mut Fixture) {
     let note = |message: &rehop::Message<bytes::Bytes>| {
         let x_delay = message.header("x-delay").map(|value| matches!(value, HeaderValue::Int(_)));
-        (Instant::now(), message.attempt(), message.hop(), message.routing_key().to_owned(), x_delay)
+        (
+            Instant::now(),
+            message.attempt(),
+            message.hop(),
+            message.routing_key().to_owned(),
+            x_delay,
+        )
     };
     let (run, seen) = fixture.serve_noting(note, Err(Failure::transient("no"))).await;
     fixture.publish("x").await;
@@ -52,11 +59,12 @@ async fn waits_twice(fixture: &mut Fixture) {
     assert_eq!(parked.headers["rehop-reason"], "exhausted");
 }
 
-/// A fanout exchange and one wait queue, which give every message the same delay. A service would declare the plugin's exchange, so it
-/// must only check its topology.
+/// A fanout exchange and one wait queue, which give every message the same delay. A service would
+/// declare the plugin's exchange, so it must only check its topology.
 pub(super) async fn stand_in(fixture: &Fixture, delay: Duration) {
     let name = |rest: &str| format!("{}.{rest}", fixture.namespace.name());
-    let (exchange, queue, ttl) = (name("delay"), fixture.namespace.queue("stand-in"), delay.as_millis() as u64);
+    let (exchange, queue, ttl) =
+        (name("delay"), fixture.namespace.queue("stand-in"), delay.as_millis() as u64);
     fixture.client.declare_exchange(&exchange, "fanout", json!({})).await.unwrap();
     let arguments = json!({ "x-queue-type": "quorum", "x-message-ttl": ttl, "x-dead-letter-exchange": name("return") });
     fixture.client.declare_queue(&queue, arguments).await.unwrap();
@@ -77,7 +85,9 @@ async fn what_stands_in_for_the_delayed_exchange_is_used_as_it_is_found() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_broker_with_the_plugin_holds_messages_in_the_delayed_exchange() {
     let Ok(image) = std::env::var("REHOP_TEST_DELAYED_IMAGE") else {
-        return not_tried("the delayed-message plugin, because REHOP_TEST_DELAYED_IMAGE names no image that has it");
+        return not_tried(
+            "the delayed-message plugin, because REHOP_TEST_DELAYED_IMAGE names no image that has it",
+        );
     };
     let broker = Broker::builder().tag(image).own().start().await.unwrap();
     broker.rabbitmqctl(&["enable_feature_flag", "all"]).await.ok();

@@ -16,7 +16,10 @@ async fn an_exhausted_message_is_parked_with_its_reason_and_error_history() {
     let run = fixture
         .serve(move |_| {
             let count = log.push(());
-            async move { Err(Failure::transient(format!("failure {count}")).with_class(format!("class-{count}"))) }
+            async move {
+                Err(Failure::transient(format!("failure {count}"))
+                    .with_class(format!("class-{count}")))
+            }
         })
         .await;
     fixture.client.publish(fixture.to_queue().body("x").message_id("id-9")).await.unwrap();
@@ -25,7 +28,8 @@ async fn an_exhausted_message_is_parked_with_its_reason_and_error_history() {
     assert_eq!(parked.headers["rehop-reason"], "exhausted");
     assert_eq!(parked.properties.message_id.as_deref(), Some("id-9"));
     let errors = failures(&parked);
-    let texts: Vec<_> = errors.iter().map(|e| (&e["attempt"], &e["class"], &e["message"])).collect();
+    let texts: Vec<_> =
+        errors.iter().map(|e| (&e["attempt"], &e["class"], &e["message"])).collect();
     let (one, two, three) = (json!(1), json!(2), json!(3));
     let expected = [
         (&one, &json!("class-1"), &json!("failure 1")),
@@ -128,7 +132,9 @@ async fn a_handler_that_exceeds_its_time_limit_fails_transiently() {
 async fn a_body_that_does_not_decode_is_parked_at_once_with_its_bytes_untouched() {
     let fixture = Fixture::new("undecodable").await;
     let run = Running::start(
-        fixture.service().consumer(fixture.queue.clone(), |_: Message<Vec<u32>>| async { Ok::<_, Failure>(()) }),
+        fixture
+            .service()
+            .consumer(fixture.queue.clone(), |_: Message<Vec<u32>>| async { Ok::<_, Failure>(()) }),
     );
     fixture.is_declared(&fixture.queue).await;
     let bodies: [&[u8]; 3] = [b"", b"\xff\0secret-body", b"{\"secret\": 1}"];
@@ -143,7 +149,11 @@ async fn a_body_that_does_not_decode_is_parked_at_once_with_its_bytes_untouched(
     assert_eq!(seen, [bodies[0], bodies[2], bodies[1]]);
     for message in &parked {
         assert_eq!(message.headers["rehop-reason"], "undecodable");
-        assert!(!message.headers["rehop-errors"].to_string().contains("secret"), "{:?}", message.headers);
+        assert!(
+            !message.headers["rehop-errors"].to_string().contains("secret"),
+            "{:?}",
+            message.headers
+        );
     }
 }
 
@@ -156,7 +166,8 @@ impl Decode<String> for Shouting {
         if content_type != Some("text/plain") {
             return Err(DecodeError::new("only text is taken"));
         }
-        let text = String::from_utf8(body.to_vec()).map_err(|error| DecodeError::new(error.utf8_error()))?;
+        let text = String::from_utf8(body.to_vec())
+            .map_err(|error| DecodeError::new(error.utf8_error()))?;
         Ok(text.to_uppercase())
     }
 }
@@ -176,8 +187,13 @@ async fn a_users_decoder_is_used_and_if_it_panics_the_body_is_undecodable() {
         ),
     );
     fixture.is_declared(&fixture.queue).await;
-    for (body, content_type) in [("panic", "text/plain"), ("wrong", "image/png"), ("hello", "text/plain")] {
-        let message = fixture.to_queue().body(body).properties(|it| it.content_type = Some(content_type.to_owned()));
+    for (body, content_type) in
+        [("panic", "text/plain"), ("wrong", "image/png"), ("hello", "text/plain")]
+    {
+        let message = fixture
+            .to_queue()
+            .body(body)
+            .properties(|it| it.content_type = Some(content_type.to_owned()));
         fixture.client.publish(message).await.unwrap();
     }
     let parked = fixture.drain_parked(2).await;

@@ -16,7 +16,12 @@ async fn a_handler_knows_its_queue_and_whether_its_attempt_is_the_last() {
     let started = now_millis();
     let note = |message: &Message<Bytes>| {
         let first_failed = message.first_failed().map(|at| at.as_millis());
-        (message.queue().to_owned(), message.max_attempts(), message.is_last_attempt(), first_failed)
+        (
+            message.queue().to_owned(),
+            message.max_attempts(),
+            message.is_last_attempt(),
+            first_failed,
+        )
     };
     let (run, seen) = fixture.serve_noting(note, Err(Failure::transient("no"))).await;
     fixture.publish("x").await;
@@ -38,7 +43,8 @@ async fn a_handlers_state_is_shared_between_its_attempts() {
         handled.push(message.body);
         Ok(())
     }
-    let consumer = Consumer::new(fixture.queue.clone(), with_state(handled.clone(), count)).decode(Raw);
+    let consumer =
+        Consumer::new(fixture.queue.clone(), with_state(handled.clone(), count)).decode(Raw);
     let run = Running::start(fixture.service().with_consumer(consumer));
     fixture.is_declared(&fixture.queue).await;
     fixture.publish("a").await;
@@ -57,20 +63,31 @@ async fn the_service_is_told_of_each_failure_with_its_outcome_and_a_panic_there_
     let queue = Arc::new(fixture.queue.clone());
     let on_failure = move |event: &FailureEvent<'_>| {
         assert_eq!(event.queue, *queue);
-        let (id, class) =
-            (event.message_id.map(str::to_owned), event.failure.map(|failure| failure.class().to_owned()));
+        let (id, class) = (
+            event.message_id.map(str::to_owned),
+            event.failure.map(|failure| failure.class().to_owned()),
+        );
         log.push((id, event.attempt, event.outcome, class, event.chain_id.to_owned()));
         panic!("an alert that could not be sent");
     };
     let handler = |message: Message<Bytes>| async move {
-        if message.body.is_empty() { Ok(()) } else { Err(Failure::transient("no").with_class("busy")) }
+        if message.body.is_empty() {
+            Ok(())
+        } else {
+            Err(Failure::transient("no").with_class("busy"))
+        }
     };
     let consumer = Consumer::new(fixture.queue.clone(), handler).decode(Raw).on_failure(on_failure);
     let run = Running::start(fixture.service().with_consumer(consumer));
     fixture.is_declared(&fixture.queue).await;
-    let with_id = |id: &str| fixture.to_queue().properties(|it| it.message_id = Some(id.to_owned()));
+    let with_id =
+        |id: &str| fixture.to_queue().properties(|it| it.message_id = Some(id.to_owned()));
     fixture.client.publish(with_id("handled").body("")).await.unwrap();
-    fixture.client.publish(with_id("expired").body("x").header("rehop-expires-at", now_millis() - 1)).await.unwrap();
+    fixture
+        .client
+        .publish(with_id("expired").body("x").header("rehop-expires-at", now_millis() - 1))
+        .await
+        .unwrap();
     fixture.client.publish(with_id("failing").body("x")).await.unwrap();
     fixture.drain_parked(2).await;
     let summary = run.stop().await;
@@ -79,7 +96,8 @@ async fn the_service_is_told_of_each_failure_with_its_outcome_and_a_panic_there_
     let told = told.all();
     let of = |wanted: &str| {
         let events = told.iter().filter(|(id, ..)| id.as_deref() == Some(wanted));
-        let events = events.map(|(_, attempt, outcome, class, _)| (*attempt, *outcome, class.as_deref()));
+        let events =
+            events.map(|(_, attempt, outcome, class, _)| (*attempt, *outcome, class.as_deref()));
         let mut events: Vec<_> = events.collect();
         // A requeued message may be attempted again before its requeue is reported.
         events.sort_by_key(|(attempt, ..)| *attempt);
@@ -92,7 +110,12 @@ async fn the_service_is_told_of_each_failure_with_its_outcome_and_a_panic_there_
     assert_eq!(of("expired"), [(1, Outcome::Park(Reason::Expired), None)]);
     assert_eq!(
         of("failing"),
-        [(1, Outcome::Requeue, busy), (2, wait, busy), (3, Outcome::Requeue, busy), (4, exhausted, busy)]
+        [
+            (1, Outcome::Requeue, busy),
+            (2, wait, busy),
+            (3, Outcome::Requeue, busy),
+            (4, exhausted, busy)
+        ]
     );
     let chains: std::collections::BTreeSet<_> = told.iter().map(|(.., chain)| chain).collect();
     assert!(!chains.iter().any(|chain| chain.is_empty()), "{chains:?}");

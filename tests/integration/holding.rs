@@ -22,7 +22,15 @@ async fn a_message_that_waits_in_the_process_keeps_its_history_and_is_parked_wit
     fixture.retry().immediate = Some(1);
     let (run, seen) = fixture
         .serve_noting(
-            |message| (Instant::now(), message.attempt(), message.hop(), message.errors().len(), message.redelivered()),
+            |message| {
+                (
+                    Instant::now(),
+                    message.attempt(),
+                    message.hop(),
+                    message.errors().len(),
+                    message.redelivered(),
+                )
+            },
             Err(Failure::transient("no")),
         )
         .await;
@@ -30,16 +38,28 @@ async fn a_message_that_waits_in_the_process_keeps_its_history_and_is_parked_wit
     let parked = fixture.drain_parked(1).await.remove(0);
     let summary = run.stop().await;
     let seen = seen.all();
-    let numbers: Vec<_> =
-        seen.iter().map(|(_, attempt, hop, errors, again)| (*attempt, *hop, *errors, *again)).collect();
+    let numbers: Vec<_> = seen
+        .iter()
+        .map(|(_, attempt, hop, errors, again)| (*attempt, *hop, *errors, *again))
+        .collect();
     assert_eq!(
         numbers,
-        [(1, 0, 0, false), (2, 0, 1, false), (3, 1, 2, false), (4, 1, 3, false), (5, 2, 4, false), (6, 2, 5, false)]
+        [
+            (1, 0, 0, false),
+            (2, 0, 1, false),
+            (3, 1, 2, false),
+            (4, 1, 3, false),
+            (5, 2, 4, false),
+            (6, 2, 5, false)
+        ]
     );
     assert!(seen[2].0 - seen[1].0 >= Duration::from_millis(100));
     assert!(seen[4].0 - seen[3].0 >= Duration::from_millis(200));
     assert_eq!((summary.requeued, summary.waited), (3, 2));
-    assert_eq!((&parked.headers["rehop-attempt"], &parked.headers["rehop-hop"]), (&6.into(), &2.into()));
+    assert_eq!(
+        (&parked.headers["rehop-attempt"], &parked.headers["rehop-hop"]),
+        (&6.into(), &2.into())
+    );
     assert_eq!(failures(&parked).len(), 6);
 }
 
@@ -72,14 +92,16 @@ async fn a_message_that_waits_in_the_process_holds_up_no_other() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_that_waits_in_the_process_is_handed_back_at_the_shutdown() {
     let fixture = held("held-stop", &[60_000]).await;
-    let (run, seen) = fixture.serve_noting(|message| message.hop(), Err(Failure::transient("no"))).await;
+    let (run, seen) =
+        fixture.serve_noting(|message| message.hop(), Err(Failure::transient("no"))).await;
     fixture.publish("x").await;
     seen.reaches(1).await;
     let since = Instant::now();
     let summary = run.stop().await;
     assert!(since.elapsed() < PROMPTLY, "{:?}", since.elapsed());
     assert_eq!((summary.waited, summary.handed_back), (1, 1), "{summary}");
-    let (run, seen) = fixture.serve_noting(|message| (message.hop(), message.errors().len()), Ok(())).await;
+    let (run, seen) =
+        fixture.serve_noting(|message| (message.hop(), message.errors().len()), Ok(())).await;
     assert_eq!(seen.reaches(1).await, [(0, 0)]);
     run.stop().await;
 }
@@ -119,7 +141,8 @@ async fn the_broker_lets_messages_of_an_own_queue_wait_here_for_as_long_as_the_s
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_broker_lets_messages_of_an_existing_quorum_queue_wait_here_for_as_long_as_the_settings_say() {
+async fn the_broker_lets_messages_of_an_existing_quorum_queue_wait_here_for_as_long_as_the_settings_say()
+ {
     if is_before_4_3().await {
         return not_tried(ASKED);
     }
@@ -135,9 +158,11 @@ async fn the_broker_lets_messages_of_an_existing_quorum_queue_wait_here_for_as_l
     waits_here_for_as_long_as_the_settings_say(fixture).await;
 }
 
-const ASKED: &str = "the ack timeout that a consumer asks for, which only RabbitMQ 4.3 and later obey";
+const ASKED: &str =
+    "the ack timeout that a consumer asks for, which only RabbitMQ 4.3 and later obey";
 
-/// 3.10 and 4.0 would look only once a minute. With one handler, the subscription that brought a message ends while the message waits.
+/// 3.10 and 4.0 would look only once a minute. With one handler, the subscription that brought a
+/// message ends while the message waits.
 async fn waits_here_for_as_long_as_the_settings_say(mut fixture: Fixture) {
     (fixture.consume().concurrency, fixture.consume().prefetch) = (Some(1), Some(2));
     let seen = Log::default();
@@ -180,8 +205,15 @@ async fn a_deadline_ends_a_wait_in_the_process() {
     let fixture = held("held-deadline", &[100, 60_000]).await;
     let run = fixture.serve_always(Err(Failure::transient("no"))).await;
     let deadline = crate::support::now_millis() + 30_000;
-    fixture.client.publish(fixture.to_queue().body("x").header("rehop-expires-at", deadline)).await.unwrap();
+    fixture
+        .client
+        .publish(fixture.to_queue().body("x").header("rehop-expires-at", deadline))
+        .await
+        .unwrap();
     let parked = fixture.drain_parked(1).await.remove(0);
     run.stop().await;
-    assert_eq!((&parked.headers["rehop-reason"], &parked.headers["rehop-attempt"]), (&"expired".into(), &2.into()));
+    assert_eq!(
+        (&parked.headers["rehop-reason"], &parked.headers["rehop-attempt"]),
+        (&"expired".into(), &2.into())
+    );
 }

@@ -54,9 +54,10 @@ async fn waits(strategy: WaitStrategy, jitter: Jitter) -> Vec<Waited> {
         let is_first = message.hop() == 0;
         async move { if is_first { Err(Failure::transient("no")) } else { Ok(()) } }
     };
-    let consumer = Consumer::new(fixture.queue.clone(), handler).decode(Raw).on_failure(move |event| {
-        in_hook.push((event.message_id.unwrap().to_owned(), event.outcome.delay().unwrap()));
-    });
+    let consumer =
+        Consumer::new(fixture.queue.clone(), handler).decode(Raw).on_failure(move |event| {
+            in_hook.push((event.message_id.unwrap().to_owned(), event.outcome.delay().unwrap()));
+        });
     let run = Running::start(fixture.service().with_consumer(consumer));
     fixture.is_declared(&fixture.queue).await;
     for index in 0..MESSAGES {
@@ -64,7 +65,11 @@ async fn waits(strategy: WaitStrategy, jitter: Jitter) -> Vec<Waited> {
     }
     let attempts: Vec<(String, Instant, Option<Duration>)> = attempts.reaches(2 * MESSAGES).await;
     let summary = run.stop().await;
-    assert_eq!((summary.waited, summary.handled), (MESSAGES as u64, MESSAGES as u64), "{strategy}, {jitter:?}");
+    assert_eq!(
+        (summary.waited, summary.handled),
+        (MESSAGES as u64, MESSAGES as u64),
+        "{strategy}, {jitter:?}"
+    );
     let drawn: Vec<(String, Duration)> = drawn.all();
     let waited = |(id, drawn): &(String, Duration)| {
         let of_it: Vec<_> = attempts.iter().filter(|(of, ..)| of == id).collect();
@@ -74,8 +79,12 @@ async fn waits(strategy: WaitStrategy, jitter: Jitter) -> Vec<Waited> {
     drawn.iter().map(waited).collect()
 }
 
-/// Lets messages wait with each kind of jitter, at the same time, so that waits can be long. Returns what shows that all of a kind came together.
-async fn of_each_kind(strategy: WaitStrategy, kinds: &[(Jitter, RangeInclusive<Duration>)]) -> Vec<String> {
+/// Lets messages wait with each kind of jitter, at the same time, so that waits can be long.
+/// Returns what shows that all of a kind came together.
+async fn of_each_kind(
+    strategy: WaitStrategy,
+    kinds: &[(Jitter, RangeInclusive<Duration>)],
+) -> Vec<String> {
     let mut together = Vec::new();
     let of_each_kind = join_all(kinds.iter().map(|(jitter, _)| waits(strategy, *jitter))).await;
     for ((jitter, bounds), waits) in kinds.iter().zip(of_each_kind) {
@@ -96,7 +105,8 @@ async fn of_each_kind(strategy: WaitStrategy, kinds: &[(Jitter, RangeInclusive<D
     together
 }
 
-/// At the handler, too: none comes sooner than it should, and they do not come together. One is back before the wait of another is over.
+/// At the handler, too: none comes sooner than it should, and they do not come together. One is
+/// back before the wait of another is over.
 #[tokio::test(flavor = "multi_thread")]
 async fn jittered_waits_differ_and_stay_within_their_delay() {
     let kinds = [

@@ -7,7 +7,8 @@ use serde_json::json;
 use crate::support::{Fixture, SOON};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wait_queue_that_cannot_be_declared_keeps_nothing_else_from_being_declared_and_consumed_again() {
+async fn a_wait_queue_that_cannot_be_declared_keeps_nothing_else_from_being_declared_and_consumed_again()
+ {
     let (fixture, proxy) = Fixture::behind_proxy("part-fails").await;
     let run = fixture.serve_always(Err(Failure::permanent("no"))).await;
     fixture.publish("first").await;
@@ -20,7 +21,9 @@ async fn a_wait_queue_that_cannot_be_declared_keeps_nothing_else_from_being_decl
     fixture.client.unbind(&fixture.parked(), &park, &fixture.queue, json!({})).await.unwrap();
     let connections = proxy.accepted();
     proxy.cut();
-    eventually(SOON, "the service connects again", async || proxy.accepted() > connections).await.unwrap();
+    eventually(SOON, "the service connects again", async || proxy.accepted() > connections)
+        .await
+        .unwrap();
     fixture.is_declared(&second).await;
     fixture.publish("second").await;
     // Its binding is there again.

@@ -56,7 +56,11 @@ async fn a_wait_of_four_legs_works_twice_and_leaves_the_routing_key_as_it_was() 
         assert!(step[1].0 - step[0].0 >= Duration::from_millis(1_500), "{seen:?}");
     }
     assert_eq!(parked.headers["rehop-reason"], "exhausted");
-    assert!(!parked.headers.keys().any(|name| name.starts_with("rehop-then-")), "{:?}", parked.headers);
+    assert!(
+        !parked.headers.keys().any(|name| name.starts_with("rehop-then-")),
+        "{:?}",
+        parked.headers
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -102,7 +106,11 @@ async fn a_missing_binding_brings_a_copy_home_early_and_it_waits_for_the_rest_wi
     fixture.retry().delays = millis([6_000]);
     let (run, seen) = fixture.serve_noting(|_| Instant::now(), Err(Failure::transient("no"))).await;
     let next = json!({ "x-match": "all", "rehop-then-3200": 1600 });
-    fixture.client.unbind(&named(&fixture, "ladder.1600"), &named(&fixture, "after.3200"), "", next).await.unwrap();
+    fixture
+        .client
+        .unbind(&named(&fixture, "ladder.1600"), &named(&fixture, "after.3200"), "", next)
+        .await
+        .unwrap();
     fixture.publish("x").await;
     let seen = seen.reaches(2).await;
     fixture.drain_parked(1).await;
@@ -120,18 +128,24 @@ async fn with_after_ladder_an_asked_delay_is_one_copy_and_tiers_take_the_policys
     fixture.retry().delays = millis([100]);
     fixture.retry().after = Some(AskedDelays::Ladder);
     let asked = Duration::from_millis(1_100);
-    let (run, seen) = fixture.serve_noting(|_| Instant::now(), Err(Failure::transient("no").after(asked))).await;
+    let (run, seen) =
+        fixture.serve_noting(|_| Instant::now(), Err(Failure::transient("no").after(asked))).await;
     fixture.publish("x").await;
     let seen = seen.reaches(2).await;
     fixture.drain_parked(1).await;
     assert_eq!(run.stop().await.waited, 1);
     assert!(seen[1] - seen[0] >= asked, "{seen:?}");
-    let run = fixture.serve_always(Err(Failure::transient("busy").after(Duration::from_millis(1_601)))).await;
+    let run = fixture
+        .serve_always(Err(Failure::transient("busy").after(Duration::from_millis(1_601))))
+        .await;
     fixture.publish("y").await;
     let parked = fixture.drain_parked(1).await.remove(0);
     run.stop().await;
     assert_eq!(parked.headers["rehop-reason"], "delay_too_long");
-    assert_eq!(failures(&parked)[0]["message"], "asked to wait 1s 601ms, but ladder.max allows 1s 600ms at most: busy");
+    assert_eq!(
+        failures(&parked)[0]["message"],
+        "asked to wait 1s 601ms, but ladder.max allows 1s 600ms at most: busy"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -156,7 +170,8 @@ async fn a_ladder_that_is_declared_elsewhere_is_only_checked() {
     fixture.settings.topology = TopologyMode::Declare;
     fixture.declare().await;
     fixture.settings.topology = TopologyMode::Check;
-    let (run, seen) = fixture.serve_noting(|message| message.attempt(), Err(Failure::transient("no"))).await;
+    let (run, seen) =
+        fixture.serve_noting(|message| message.attempt(), Err(Failure::transient("no"))).await;
     fixture.publish("x").await;
     fixture.drain_parked(1).await;
     run.stop().await;
@@ -202,12 +217,14 @@ async fn queues_of_one_namespace_wait_in_different_ways() {
             retry.after = Some(AskedDelays::Ladder);
         }
     }
-    // The exchange of the plugin cannot be declared, so what stands in for it is found, and with it all the rest.
+    // The exchange of the plugin cannot be declared, so what stands in for it is found, and with it
+    // all the rest.
     let waits_in_exchange = fixture.namespace.queue("delayed");
     fixture.settings.queue_mut(&waits_in_exchange).retry.strategy = Some(WaitStrategy::Tiers);
     fixture.declare().await;
     delayed::stand_in(&fixture, Duration::from_millis(300)).await;
-    fixture.settings.queue_mut(&waits_in_exchange).retry.strategy = Some(WaitStrategy::DelayedExchange);
+    fixture.settings.queue_mut(&waits_in_exchange).retry.strategy =
+        Some(WaitStrategy::DelayedExchange);
     fixture.settings.topology = TopologyMode::Check;
     let mut service = fixture.service();
     for (name, ..) in &ways {
@@ -221,7 +238,8 @@ async fn queues_of_one_namespace_wait_in_different_ways() {
         };
         service = service.with_consumer(Consumer::new(queue, handler).decode(Raw));
     }
-    // Queues take turns at the start of a service. 3.10 and 4.0 count a delivery of what is published just as a turn ends.
+    // Queues take turns at the start of a service. 3.10 and 4.0 count a delivery of what is
+    // published just as a turn ends.
     for (name, ..) in &ways {
         fixture.client.publish(Publish::to_queue(fixture.namespace.queue(name))).await.unwrap();
     }
@@ -248,13 +266,22 @@ async fn a_single_wait_queue_with_a_ttl_per_message_is_late_because_a_long_wait_
         fixture.client.declare_queue(&wait, to_home).await.unwrap();
         let started = Instant::now();
         for (body, ttl) in [("long", 2_000), ("short", 100)] {
-            let message = Publish::to_queue(&wait).body(body).properties(|it| it.expiration = Some(ttl.to_string()));
+            let message = Publish::to_queue(&wait)
+                .body(body)
+                .properties(|it| it.expiration = Some(ttl.to_string()));
             fixture.client.publish(message).await.unwrap();
         }
         let back = fixture.client.drain(&home, 2, SOON).await.unwrap();
         let late = started.elapsed();
-        assert_eq!(back.iter().map(|message| message.text()).collect::<Vec<_>>(), ["long", "short"], "{queue_type}");
-        assert!(late >= Duration::from_millis(1_900), "the short wait of 100 ms ended after {late:?} ({queue_type})");
+        assert_eq!(
+            back.iter().map(|message| message.text()).collect::<Vec<_>>(),
+            ["long", "short"],
+            "{queue_type}"
+        );
+        assert!(
+            late >= Duration::from_millis(1_900),
+            "the short wait of 100 ms ended after {late:?} ({queue_type})"
+        );
     }
     // On the ladder, a short wait is home although a long one began first.
     let mut fixture = on_ladder("not-head-of-line").await;
@@ -288,9 +315,11 @@ async fn the_whole_standard_ladder_can_be_declared() {
     let topology = Topology::of(&settings).unwrap();
     let rungs: Vec<_> = topology.queues.iter().filter(|queue| queue.role == Role::Wait).collect();
     assert_eq!(rungs.len(), 22);
-    eventually(SOON, "every rung exists", async || fixture.client.depth(&rungs[21].name).await.map(|_| true))
-        .await
-        .unwrap();
+    eventually(SOON, "every rung exists", async || {
+        fixture.client.depth(&rungs[21].name).await.map(|_| true)
+    })
+    .await
+    .unwrap();
     for rung in rungs {
         fixture.client.delete_queue(&rung.name).await.unwrap();
     }

@@ -1,4 +1,5 @@
-//! Parked and stray messages are kept however often they are fetched and returned, as in the management UI.
+//! Parked and stray messages are kept however often they are fetched and returned, as in the
+//! management UI.
 
 use std::collections::BTreeSet;
 
@@ -38,11 +39,13 @@ impl Resting {
         fixture.has_depth(&fixture.parked(), 3).await;
         run.stop().await;
         fixture.client.publish(Publish::to(fixture.stray(), "nowhere").body("d")).await.unwrap();
-        let connection = Connection::connect(broker.amqp_url(), ConnectionProperties::default()).await.unwrap();
+        let connection =
+            Connection::connect(broker.amqp_url(), ConnectionProperties::default()).await.unwrap();
         Self { fixture, connection }
     }
 
-    /// Fetches and returns the messages of both queues, in each way, again and again. All four must be there each time.
+    /// Fetches and returns the messages of both queues, in each way, again and again. All four must
+    /// be there each time.
     async fn look_at_all(&self) {
         for way in [Return::Nack, Return::Reject, Return::ClosedChannel] {
             for look in 0..LOOKS {
@@ -63,7 +66,9 @@ impl Resting {
                     let options = BasicNackOptions { requeue: true, ..BasicNackOptions::default() };
                     channel.basic_nack(tag, options).await.unwrap();
                 }
-                Return::Reject => channel.basic_reject(tag, BasicRejectOptions { requeue: true }).await.unwrap(),
+                Return::Reject => {
+                    channel.basic_reject(tag, BasicRejectOptions { requeue: true }).await.unwrap()
+                }
                 Return::ClosedChannel => {}
             }
         }
@@ -74,9 +79,23 @@ impl Resting {
     async fn holds_all(&self, when: &str) {
         let what = format!("four messages parked or stray {when}");
         eventually(SOON, &what, async || {
-            let parked = self.fixture.client.depth(&self.fixture.parked()).await.map_err(|error| error.to_string())?;
-            let stray = self.fixture.client.depth(&self.fixture.stray()).await.map_err(|error| error.to_string())?;
-            if parked + stray == 4 { Ok(true) } else { Err(format!("{parked} parked, {stray} stray")) }
+            let parked = self
+                .fixture
+                .client
+                .depth(&self.fixture.parked())
+                .await
+                .map_err(|error| error.to_string())?;
+            let stray = self
+                .fixture
+                .client
+                .depth(&self.fixture.stray())
+                .await
+                .map_err(|error| error.to_string())?;
+            if parked + stray == 4 {
+                Ok(true)
+            } else {
+                Err(format!("{parked} parked, {stray} stray"))
+            }
         })
         .await
         .unwrap();
@@ -85,7 +104,9 @@ impl Resting {
 
 async fn fetch(channel: &Channel, queue: &str) -> Vec<u64> {
     let mut tags = Vec::new();
-    while let Some(message) = channel.basic_get(queue.into(), BasicGetOptions { no_ack: false }).await.unwrap() {
+    while let Some(message) =
+        channel.basic_get(queue.into(), BasicGetOptions { no_ack: false }).await.unwrap()
+    {
         tags.push(message.delivery.delivery_tag);
     }
     tags
@@ -129,11 +150,16 @@ async fn a_parked_message_that_exceeds_a_policys_lower_limit_moves_to_the_stray_
         assert_eq!(message.headers["x-death"][0]["queue"], json!(resting.fixture.parked()));
         assert_eq!(message.headers["x-death"][0]["reason"], "delivery_limit");
         assert_eq!(message.headers["rehop-reason"], "permanent", "its history comes along");
-        assert_eq!(message.headers["rehop-return-to"], json!(resting.fixture.queue), "a replay knows where it goes");
+        assert_eq!(
+            message.headers["rehop-return-to"],
+            json!(resting.fixture.queue),
+            "a replay knows where it goes"
+        );
     }
 }
 
-/// The broker holds such messages where no consumer can get them, and tries again every three minutes; here it does so sooner.
+/// The broker holds such messages where no consumer can get them, and tries again every three
+/// minutes; here it does so sooner.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stray_message_that_exceeds_a_policys_lower_limit_is_held_until_another_queue_is_bound() {
     let broker = fragile_broker().await;
@@ -151,7 +177,12 @@ async fn a_stray_message_that_exceeds_a_policys_lower_limit_is_held_until_anothe
     .await
     .unwrap();
     let rescue = resting.fixture.namespace.queue("rescue");
-    resting.fixture.client.declare_queue(&rescue, json!({ "x-queue-type": "quorum" })).await.unwrap();
+    resting
+        .fixture
+        .client
+        .declare_queue(&rescue, json!({ "x-queue-type": "quorum" }))
+        .await
+        .unwrap();
     resting.fixture.client.bind(&rescue, &stray, "", json!({})).await.unwrap();
     let rescued = resting.fixture.client.drain(&rescue, 4, SOON).await.unwrap();
     assert_eq!(bodies(&rescued), ["a", "b", "c", "d"].map(str::to_owned).into());

@@ -1,4 +1,5 @@
-//! The library as services use it, in this process, on a real broker: one broker for all tests, a namespace and a queue per test.
+//! The library as services use it, in this process, on a real broker: one broker for all tests, a
+//! namespace and a queue per test.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic, and so may its helpers")]
 #![allow(

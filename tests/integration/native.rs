@@ -19,7 +19,8 @@ async fn native(test: &str, waits: u32) -> Fixture {
     fixture
 }
 
-/// Whether the broker has delayed retries. The tests that need them have nothing to check where it has not.
+/// Whether the broker has delayed retries. The tests that need them have nothing to check where it
+/// has not.
 pub(super) async fn is_known() -> bool {
     !is_before_4_3().await
 }
@@ -40,7 +41,10 @@ async fn a_broker_that_cannot_delay_what_is_returned_is_refused_with_a_way_out()
     for part in [fixture.queue.as_str(), "\"native\"", "from 4.3", "retry.strategy"] {
         assert!(text.contains(part), "{text}");
     }
-    assert!(fixture.client.depth(&fixture.queue).await.is_err(), "the work queue is not declared in vain");
+    assert!(
+        fixture.client.depth(&fixture.queue).await.is_err(),
+        "the work queue is not declared in vain"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -65,7 +69,7 @@ async fn a_queue_that_is_declared_elsewhere_needs_a_broker_that_delays_too() {
 /// To take the queue as it is would start a service whose messages do not wait.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_queue_that_was_declared_for_another_strategy_or_delay_is_refused_with_the_keys_and_a_way_that_loses_nothing()
-{
+ {
     if !is_known().await {
         return not_tried(DELAYED_RETRIES);
     }
@@ -76,7 +80,10 @@ async fn a_queue_that_was_declared_for_another_strategy_or_delay_is_refused_with
         assert!(matches!(&error, Error::Mismatch { .. }), "{error}");
         let text = error.to_string();
         let says = ["x-delayed-retry-", "retry.strategy and retry.delays", "drain it"];
-        assert!(says.iter().all(|part| text.contains(part)) && !text.contains("existing"), "{text}");
+        assert!(
+            says.iter().all(|part| text.contains(part)) && !text.contains("existing"),
+            "{text}"
+        );
     };
     fixture.retry().delays = Some(Backoff::Fixed { delay: DELAY * 2, waits: 2 });
     refused(&fixture).await;
@@ -101,13 +108,17 @@ async fn a_message_waits_in_its_queue_and_is_parked_after_immediate_and_waits_an
     let parked = fixture.drain_parked(1).await.remove(0);
     let summary = run.stop().await;
     let seen = seen.all();
-    let numbers: Vec<_> = seen.iter().map(|(_, attempt, hop, most)| (*attempt, *hop, *most)).collect();
+    let numbers: Vec<_> =
+        seen.iter().map(|(_, attempt, hop, most)| (*attempt, *hop, *most)).collect();
     assert_eq!(numbers, [(1, 0, 4), (2, 0, 4), (3, 1, 4), (4, 2, 4)]);
     for waited in [seen[2].0 - seen[1].0, seen[3].0 - seen[2].0] {
         assert!(waited >= DELAY - Duration::from_millis(5), "{waited:?}");
     }
     assert_eq!((summary.requeued, summary.waited), (1, 2));
-    assert_eq!((&parked.headers["rehop-attempt"], &parked.headers["rehop-reason"]), (&4.into(), &"exhausted".into()));
+    assert_eq!(
+        (&parked.headers["rehop-attempt"], &parked.headers["rehop-reason"]),
+        (&4.into(), &"exhausted".into())
+    );
     assert_eq!(failures(&parked).len(), 1, "of the last failure only");
 }
 
@@ -147,10 +158,21 @@ async fn counts_and_headers_that_a_producer_has_set_are_not_believed() {
     }
     let fixture = native("native-hostile", 2).await;
     let (run, seen) = fixture
-        .serve_noting(|message| (message.hop(), message.user_id().map(str::to_owned)), Err(Failure::transient("no")))
+        .serve_noting(
+            |message| (message.hop(), message.user_id().map(str::to_owned)),
+            Err(Failure::transient("no")),
+        )
         .await;
-    let hostile = fixture.to_queue().body("x").header("x-delivery-count", 1_000_000).header("x-acquired-count", 5);
-    fixture.client.publish(hostile.header("rehop-hop", 7).header("rehop-user-id", "root")).await.unwrap();
+    let hostile = fixture
+        .to_queue()
+        .body("x")
+        .header("x-delivery-count", 1_000_000)
+        .header("x-acquired-count", 5);
+    fixture
+        .client
+        .publish(hostile.header("rehop-hop", 7).header("rehop-user-id", "root"))
+        .await
+        .unwrap();
     let parked = fixture.drain_parked(1).await.remove(0);
     run.stop().await;
     assert_eq!(seen.all(), [(0, None), (1, None), (2, None)]);
@@ -182,13 +204,15 @@ async fn what_is_handed_back_at_the_shutdown_does_not_wait() {
     gate.add_permits(1);
     let summary = run.ended().await.unwrap();
     assert!(summary.handed_back > 0, "{summary}");
-    let (run, seen) = fixture.serve_noting(|message| (message.hop(), message.attempt() > 1), Ok(())).await;
+    let (run, seen) =
+        fixture.serve_noting(|message| (message.hop(), message.attempt() > 1), Ok(())).await;
     let seen = seen.reaches(summary.handed_back as usize).await;
     assert!(seen.iter().all(|(hop, _)| *hop == 0), "{seen:?}");
     run.stop().await;
 }
 
-/// The policy makes waits pass at once. Attempts stay bounded, because the broker counts them all the same.
+/// The policy makes waits pass at once. Attempts stay bounded, because the broker counts them all
+/// the same.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_broker_policy_that_switches_the_delay_off_leaves_attempts_bounded() {
     if !is_known().await {
@@ -197,7 +221,8 @@ async fn a_broker_policy_that_switches_the_delay_off_leaves_attempts_bounded() {
     let fixture = native("native-policy", 3).await;
     fixture.declare().await;
     fixture.set_policy(&fixture.queue, json!({ "delayed-retry-type": "disabled" })).await;
-    let (run, seen) = fixture.serve_noting(|message| message.attempt(), Err(Failure::transient("no"))).await;
+    let (run, seen) =
+        fixture.serve_noting(|message| message.attempt(), Err(Failure::transient("no"))).await;
     fixture.publish("x").await;
     let parked = fixture.drain_parked(1).await.remove(0);
     run.stop().await;
@@ -206,19 +231,23 @@ async fn a_broker_policy_that_switches_the_delay_off_leaves_attempts_bounded() {
     assert_eq!(parked.headers["rehop-reason"], "exhausted");
 }
 
-/// The broker multiplies the least delay by the returns that it has counted, here the two immediate attempts. However long the policy's
-/// longest delay is, no wait comes near it.
+/// The broker multiplies the least delay by the returns that it has counted, here the two immediate
+/// attempts. However long the policy's longest delay is, no wait comes near it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_broker_policy_with_other_delays_changes_how_long_waits_last_and_leaves_attempts_bounded() {
+async fn a_broker_policy_with_other_delays_changes_how_long_waits_last_and_leaves_attempts_bounded()
+{
     if !is_known().await {
-        return not_tried("a policy with other native delays, because this broker does not know them (4.3 does)");
+        return not_tried(
+            "a policy with other native delays, because this broker does not know them (4.3 does)",
+        );
     }
     let mut fixture = native("native-policy-delays", 3).await;
     fixture.retry().immediate = Some(2);
     fixture.declare().await;
     let definition = json!({ "delayed-retry-type": "returned", "delayed-retry-min": 50, "delayed-retry-max": 60000 });
     fixture.set_policy(&fixture.queue, definition).await;
-    let note = |message: &rehop::Message<bytes::Bytes>| (Instant::now(), message.attempt(), message.hop());
+    let note =
+        |message: &rehop::Message<bytes::Bytes>| (Instant::now(), message.attempt(), message.hop());
     let (run, seen) = fixture.serve_noting(note, Err(Failure::transient("no"))).await;
     fixture.publish("x").await;
     let parked = fixture.drain_parked(1).await.remove(0);
@@ -232,14 +261,17 @@ async fn a_broker_policy_with_other_delays_changes_how_long_waits_last_and_leave
     assert_eq!(parked.headers["rehop-reason"], "exhausted");
 }
 
-/// A message that waits when the policy comes is not lost, and one that fails afterwards has its attempts at once.
+/// A message that waits when the policy comes is not lost, and one that fails afterwards has its
+/// attempts at once.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_broker_policy_that_switches_the_delay_off_while_the_service_runs_leaves_attempts_bounded() {
+async fn a_broker_policy_that_switches_the_delay_off_while_the_service_runs_leaves_attempts_bounded()
+ {
     if !is_known().await {
         return not_tried(DELAYED_RETRIES);
     }
     let fixture = native("native-policy-later", 3).await;
-    let note = |message: &rehop::Message<bytes::Bytes>| (message.raw_body().to_vec(), message.attempt());
+    let note =
+        |message: &rehop::Message<bytes::Bytes>| (message.raw_body().to_vec(), message.attempt());
     let (run, seen) = fixture.serve_noting(note, Err(Failure::transient("no"))).await;
     fixture.publish("waits").await;
     seen.reaches(1).await;
@@ -248,10 +280,14 @@ async fn a_broker_policy_that_switches_the_delay_off_while_the_service_runs_leav
     let parked = fixture.drain_parked(2).await;
     run.stop().await;
     fixture.clear_policy(&fixture.queue).await;
-    assert!(parked.iter().all(|message| message.headers["rehop-reason"] == "exhausted"), "{parked:?}");
+    assert!(
+        parked.iter().all(|message| message.headers["rehop-reason"] == "exhausted"),
+        "{parked:?}"
+    );
     for body in ["waits", "later"] {
         let seen = seen.all();
-        let attempts = seen.iter().filter(|(of, _)| of == body.as_bytes()).map(|(_, attempt)| *attempt);
+        let attempts =
+            seen.iter().filter(|(of, _)| of == body.as_bytes()).map(|(_, attempt)| *attempt);
         assert_eq!(attempts.collect::<Vec<_>>(), [1, 2, 3, 4], "{body}");
     }
 }

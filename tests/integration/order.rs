@@ -16,7 +16,8 @@ async fn ordered(test: &str, order: Order, delays: &[u64]) -> Fixture {
     fixture
 }
 
-/// A service that handles messages `<key><number>` and notes each attempt. The attempt fails while `fails` says so.
+/// A service that handles messages `<key><number>` and notes each attempt. The attempt fails while
+/// `fails` says so.
 async fn serve(
     fixture: &Fixture,
     seen: &Log<(String, u32)>,
@@ -24,7 +25,8 @@ async fn serve(
 ) -> Running {
     let log = seen.clone();
     let handler = move |message: rehop::Message<bytes::Bytes>| {
-        let (body, attempt) = (String::from_utf8_lossy(message.raw_body()).into_owned(), message.hop());
+        let (body, attempt) =
+            (String::from_utf8_lossy(message.raw_body()).into_owned(), message.hop());
         let failed = fails(&body, attempt);
         log.push((body, attempt));
         async move { if failed { Err(Failure::transient("no")) } else { Ok(()) } }
@@ -59,7 +61,8 @@ async fn in_an_ordered_queue_no_message_overtakes_one_that_waits() {
 
 /// To take the queue as it is would start a service that keeps no order.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_queue_that_was_declared_for_no_order_is_refused_with_the_key_and_a_way_that_loses_nothing() {
+async fn a_queue_that_was_declared_for_no_order_is_refused_with_the_key_and_a_way_that_loses_nothing()
+ {
     let mut fixture = ordered("order-declared", Order::None, &[100]).await;
     fixture.declare().await;
     fixture.consume().order = Some(Order::Queue);
@@ -85,12 +88,14 @@ async fn a_process_that_would_keep_no_order_is_refused_while_the_one_that_keeps_
     assert_eq!(run.stop().await.handled, 2);
 }
 
-/// The broker knows that a queue is ordered, and not by what. So the next process may order it by something else, from its start on: here
-/// another customer's message waits behind the one that failed, which it would have passed before.
+/// The broker knows that a queue is ordered, and not by what. So the next process may order it by
+/// something else, from its start on: here another customer's message waits behind the one that
+/// failed, which it would have passed before.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_next_process_may_order_a_queue_by_something_else() {
     for next in [Order::RoutingKey, Order::Queue] {
-        let mut fixture = ordered("order-by-another", Order::Header("customer".to_owned()), &[60_000]).await;
+        let mut fixture =
+            ordered("order-by-another", Order::Header("customer".to_owned()), &[60_000]).await;
         fixture.declare().await;
         for body in ["a1", "b1", "a2", "b2"] {
             publish(&fixture, body).await;
@@ -98,8 +103,17 @@ async fn the_next_process_may_order_a_queue_by_something_else() {
         let (first, second) = (Log::default(), Log::default());
         let run = serve(&fixture, &first, |body, _| body == "a1").await;
         let before = first.reaches(3).await;
-        let of = |key| bodies(&before).into_iter().filter(move |body| body.starts_with(key)).collect::<Vec<_>>();
-        assert_eq!((of('a'), of('b')), (vec!["a1"], vec!["b1", "b2"]), "a1 waits, and a2 behind it");
+        let of = |key| {
+            bodies(&before)
+                .into_iter()
+                .filter(move |body| body.starts_with(key))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            (of('a'), of('b')),
+            (vec!["a1"], vec!["b1", "b2"]),
+            "a1 waits, and a2 behind it"
+        );
         fixture.consume().order = Some(next);
         fixture.retry().delays = millis([1_000]);
         let standby = serve(&fixture, &second, |body, hop| body == "a1" && hop == 0).await;
@@ -111,12 +125,13 @@ async fn the_next_process_may_order_a_queue_by_something_else() {
     }
 }
 
-/// A service that is dropped closes nothing in an orderly way, and its connection may live for a while. It holds the first two messages;
-/// the others are still in the queue.
+/// A service that is dropped closes nothing in an orderly way, and its connection may live for a
+/// while. It holds the first two messages; the others are still in the queue.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_ordered_queue_goes_on_in_order_when_the_service_that_held_it_is_dropped() {
     for round in 0..5 {
-        let mut fixture = ordered("order-aborted", Order::Header("customer".to_owned()), &[60_000]).await;
+        let mut fixture =
+            ordered("order-aborted", Order::Header("customer".to_owned()), &[60_000]).await;
         fixture.consume().prefetch = Some(2);
         fixture.declare().await;
         for body in ["a1", "a2", "a3", "a4"] {
@@ -132,11 +147,13 @@ async fn an_ordered_queue_goes_on_in_order_when_the_service_that_held_it_is_drop
     }
 }
 
-/// The handler of the first message runs when the grace time ends, and the subscription ends with it.
+/// The handler of the first message runs when the grace time ends, and the subscription ends with
+/// it.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_ordered_queue_goes_on_in_order_when_the_grace_time_of_its_process_is_over() {
     for round in 0..5 {
-        let mut fixture = ordered("order-grace", Order::Header("customer".to_owned()), &[100]).await;
+        let mut fixture =
+            ordered("order-grace", Order::Header("customer".to_owned()), &[100]).await;
         fixture.consume().prefetch = Some(2);
         fixture.settings.shutdown.grace = Duration::from_millis(500);
         fixture.declare().await;
@@ -182,7 +199,8 @@ async fn an_order_in_code_is_kept_as_one_in_the_settings_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn in_a_queue_that_is_ordered_by_a_header_only_messages_with_the_same_value_wait_for_each_other() {
+async fn in_a_queue_that_is_ordered_by_a_header_only_messages_with_the_same_value_wait_for_each_other()
+ {
     let fixture = ordered("order-header", Order::Header("customer".to_owned()), &[60_000]).await;
     fixture.declare().await;
     for body in ["a1", "a2", "b1", "b2", "a3", "b3"] {
@@ -193,7 +211,9 @@ async fn in_a_queue_that_is_ordered_by_a_header_only_messages_with_the_same_valu
     // All of the other customer's messages run while the first one waits.
     let seen = seen.reaches(4).await;
     assert_eq!(run.stop().await.handled, 3);
-    let of = |key| bodies(&seen).into_iter().filter(move |body| body.starts_with(key)).collect::<Vec<_>>();
+    let of = |key| {
+        bodies(&seen).into_iter().filter(move |body| body.starts_with(key)).collect::<Vec<_>>()
+    };
     assert_eq!((of('a'), of('b')), (vec!["a1"], vec!["b1", "b2", "b3"]));
     let seen = Log::default();
     let run = serve(&fixture, &seen, |_, _| false).await;
@@ -232,8 +252,13 @@ async fn an_ordered_queue_goes_on_in_order_in_another_process_when_one_stops() {
     run.stop().await;
     let after = second.reaches(3).await;
     let all: Vec<_> = before.into_iter().chain(after).collect();
-    let of = |key| bodies(&all).into_iter().filter(move |body| body.starts_with(key)).collect::<Vec<_>>();
-    assert_eq!((of('a'), of('b')), (vec!["a1", "a2", "a2", "a3", "a4"], vec!["b1", "b2", "b3", "b4"]));
+    let of = |key| {
+        bodies(&all).into_iter().filter(move |body| body.starts_with(key)).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        (of('a'), of('b')),
+        (vec!["a1", "a2", "a2", "a3", "a4"], vec!["b1", "b2", "b3", "b4"])
+    );
     assert_eq!(standby.stop().await.handled, 3);
 }
 

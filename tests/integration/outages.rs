@@ -1,4 +1,5 @@
-//! The broker restarts, loses a queue, blocks or refuses. Nothing is acked before its copy is confirmed.
+//! The broker restarts, loses a queue, blocks or refuses. Nothing is acked before its copy is
+//! confirmed.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -37,7 +38,9 @@ async fn a_service_recovers_by_itself_after_the_broker_is_restarted() {
     let client = broker.client().await.unwrap();
     client.publish(fixture.to_queue().body("after")).await.unwrap();
     let after = (b"after".to_vec(), 1);
-    eventually(RESTART, "the service works again", async || seen.all().contains(&after)).await.unwrap();
+    eventually(RESTART, "the service works again", async || seen.all().contains(&after))
+        .await
+        .unwrap();
     let summary = run.stop().await;
     assert!(summary.handled >= 2, "{summary:?}");
     assert_eq!(client.depth(&fixture.queue).await.unwrap(), 0);
@@ -80,15 +83,16 @@ async fn a_subscription_that_is_answered_too_late_holds_no_message() {
     run.stop().await;
 }
 
-/// The leader would carry out each subscription when it answers again, and the message would be charged for each that was given up.
+/// The leader would carry out each subscription when it answers again, and the message would be
+/// charged for each that was given up.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_is_not_charged_for_subscriptions_to_a_leader_that_is_silent() {
     let broker = Broker::shared().await;
     if !broker.has_rabbitmqctl() {
         return not_tried("a queue whose leader is suspended, because rabbitmqctl cannot be run");
     }
-    // The time of an answer tells a silent leader, so a busy machine may deceive a service now and then. Without the check, each time all
-    // services are deceived.
+    // The time of an answer tells a silent leader, so a busy machine may deceive a service now and
+    // then. Without the check, each time all services are deceived.
     for _ in 0..3 {
         let attempts = attempts_after_a_silence(broker).await;
         if matches!(attempts[..], [1 | 2]) {
@@ -98,11 +102,12 @@ async fn a_message_is_not_charged_for_subscriptions_to_a_leader_that_is_silent()
     panic!("the message was charged each time");
 }
 
-/// The numbers of the attempts at a message whose queue's leader was silent for four services. The message is handled.
+/// The numbers of the attempts at a message whose queue's leader was silent for four services. The
+/// message is handled.
 async fn attempts_after_a_silence(broker: &Broker) -> Vec<u32> {
     let mut fixture = Fixture::new("silent-leader").await;
-    // A leader is doubted for 5 s, and a busy broker needs time for its other answers: if they are late, the queue is consumed all the
-    // same.
+    // A leader is doubted for 5 s, and a busy broker needs time for its other answers: if they are
+    // late, the queue is consumed all the same.
     fixture.settings.broker.timeout = Duration::from_secs(15);
     fixture.retry().delivery_limit = Some(9);
     fixture.declare().await;
@@ -144,12 +149,18 @@ async fn a_memory_alarm_holds_copies_back_and_loses_none() {
     // Nobody can publish during the alarm, so the messages are published first.
     run.stop().await;
     let queue = fixture.queue.clone();
-    fixture.client.publish_many((0..20).map(|n| Publish::to_queue(&queue).message_id(n.to_string()))).await.unwrap();
-    broker.rabbitmqctl(&["set_vm_memory_high_watermark", "0.00001"]).await.unwrap();
-    let management = broker.management().unwrap();
-    eventually(SOON, "the alarm is on", async || management.alarms().await.map(|alarms| !alarms.is_empty()))
+    fixture
+        .client
+        .publish_many((0..20).map(|n| Publish::to_queue(&queue).message_id(n.to_string())))
         .await
         .unwrap();
+    broker.rabbitmqctl(&["set_vm_memory_high_watermark", "0.00001"]).await.unwrap();
+    let management = broker.management().unwrap();
+    eventually(SOON, "the alarm is on", async || {
+        management.alarms().await.map(|alarms| !alarms.is_empty())
+    })
+    .await
+    .unwrap();
     let (run, seen) = fixture.serve_noting(|_| (), Err(Failure::permanent("no"))).await;
     seen.reaches(1).await;
     // The broker blocks a connection at its first publish, which may still arrive.
@@ -189,8 +200,8 @@ async fn a_queue_that_is_deleted_while_it_is_consumed_is_declared_and_consumed_a
 /// It could go back nowhere.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_waits_for_a_handler_when_its_queue_is_deleted_is_handled() {
-    // On a busy broker the deletion may close the connection as well. Then what waits is never handled: the broker would deliver it again,
-    // but its queue is gone.
+    // On a busy broker the deletion may close the connection as well. Then what waits is never
+    // handled: the broker would deliver it again, but its queue is gone.
     for _ in 0..10 {
         if attempts_around_a_deletion().await == 14 {
             return;
@@ -199,7 +210,8 @@ async fn what_waits_for_a_handler_when_its_queue_is_deleted_is_handled() {
     panic!("what waited was not handled");
 }
 
-/// How many of 14 messages are attempted. Their queue is deleted while a handler has the eleventh and the others wait for it.
+/// How many of 14 messages are attempted. Their queue is deleted while a handler has the eleventh
+/// and the others wait for it.
 async fn attempts_around_a_deletion() -> usize {
     let mut fixture = Fixture::new("deleted-held").await;
     fixture.consume().prefetch = Some(5);
@@ -234,10 +246,13 @@ async fn attempts_around_a_deletion() -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_existing_queue_that_is_deleted_is_consumed_again_when_its_owner_has_declared_it_again() {
+async fn an_existing_queue_that_is_deleted_is_consumed_again_when_its_owner_has_declared_it_again()
+{
     let mut fixture = Fixture::new("existing-deleted").await;
     fixture.settings.queue_mut(&fixture.queue).declare = rehop::settings::Declare::Existing;
-    let declare = async || fixture.client.declare_queue(&fixture.queue, json!({ "x-queue-type": "quorum" })).await;
+    let declare = async || {
+        fixture.client.declare_queue(&fixture.queue, json!({ "x-queue-type": "quorum" })).await
+    };
     declare().await.unwrap();
     let seen = Log::default();
     let log = seen.clone();
@@ -249,7 +264,8 @@ async fn an_existing_queue_that_is_deleted_is_consumed_again_when_its_owner_has_
     fixture.publish("x").await;
     seen.reaches(1).await;
     fixture.client.delete_queue(&fixture.queue).await.unwrap();
-    // On 3.10, a queue that is declared again within about 20 ms keeps its subscriptions without notice, and its deliveries are lost.
+    // On 3.10, a queue that is declared again within about 20 ms keeps its subscriptions without
+    // notice, and its deliveries are lost.
     gives_up(&status).await;
     declare().await.unwrap();
     fixture.publish("x").await;
@@ -259,7 +275,8 @@ async fn an_existing_queue_that_is_deleted_is_consumed_again_when_its_owner_has_
 
 /// To declare the queue again is refused, and to consume it is not.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_service_that_may_no_longer_declare_its_queue_consumes_it_after_a_reconnect_and_a_new_one_does_not_start() {
+async fn a_service_that_may_no_longer_declare_its_queue_consumes_it_after_a_reconnect_and_a_new_one_does_not_start()
+ {
     if Broker::shared().await.management_url().is_none() {
         return not_tried("permissions, because REHOP_TEST_MANAGEMENT_URL is not set");
     }
@@ -280,7 +297,8 @@ async fn a_service_that_may_no_longer_declare_its_queue_consumes_it_after_a_reco
     run.stop().await;
 }
 
-/// The connections are cut while the handler runs. Its ack is too late, and the message comes again.
+/// The connections are cut while the handler runs. Its ack is too late, and the message comes
+/// again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_that_is_lost_under_a_running_handler_makes_a_duplicate_and_no_loss() {
     for reset in [false, true] {
@@ -306,8 +324,9 @@ async fn a_connection_that_is_lost_under_a_running_handler_makes_a_duplicate_and
     }
 }
 
-/// The broker has taken back the delivery of such a handler. Messages that another instance lost with its connection come to this
-/// one and are handled one at a time, after running handlers have ended, but without waiting for that one.
+/// The broker has taken back the delivery of such a handler. Messages that another instance lost
+/// with its connection come to this one and are handled one at a time, after running handlers have
+/// ended, but without waiting for that one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_handler_left_over_from_a_lost_connection_holds_nothing_up() {
     let (mut fixture, proxy) = Fixture::behind_proxy("left-over").await;
@@ -356,7 +375,8 @@ async fn a_handler_left_over_from_a_lost_connection_holds_nothing_up() {
     other.stop().await;
 }
 
-/// Only the publishing connection is silent. The delivery stays unacked, and is settled once copies can be sent again.
+/// Only the publishing connection is silent. The delivery stays unacked, and is settled once copies
+/// can be sent again.
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_acked_while_copies_cannot_be_published() {
     let (mut fixture, proxy) = Fixture::behind_proxy("silent-publisher").await;
@@ -380,28 +400,48 @@ async fn nothing_is_acked_while_copies_cannot_be_published() {
     let parked: BTreeSet<_> = fixture.drain_parked(2).await.iter().map(Received::text).collect();
     let summary = run.stop().await;
     assert_eq!(parked, ["second", "third"].map(str::to_owned).into());
-    assert_eq!((seen.all().len(), summary.unsettled), (3, 0), "each delivery was settled, none repeated");
+    assert_eq!(
+        (seen.all().len(), summary.unsettled),
+        (3, 0),
+        "each delivery was settled, none repeated"
+    );
     assert_eq!(fixture.client.depth(&fixture.queue).await.unwrap(), 0);
 }
 
-/// The broker nacks copies for a full queue. Nothing is acked or parked elsewhere, and everything is parked when there is space.
+/// The broker nacks copies for a full queue. Nothing is acked or parked elsewhere, and everything
+/// is parked when there is space.
 #[tokio::test(flavor = "multi_thread")]
 async fn copies_that_a_full_parked_queue_refuses_are_kept_until_it_has_space() {
     let mut fixture = Fixture::new("refused").await;
     fixture.declare().await;
     let (parked, park) = (fixture.parked(), format!("{}.park", fixture.namespace.name()));
     fixture.client.delete_queue(&parked).await.unwrap();
-    let full = json!({ "x-queue-type": "classic", "x-max-length": 1, "x-overflow": "reject-publish" });
+    let full =
+        json!({ "x-queue-type": "classic", "x-max-length": 1, "x-overflow": "reject-publish" });
     fixture.client.declare_queue(&parked, full).await.unwrap();
     fixture.client.bind(&parked, &park, &fixture.queue, json!({})).await.unwrap();
     fixture.settings.topology = TopologyMode::Check;
     let queue = fixture.queue.clone();
-    fixture.client.publish_many((0..8).map(|n| Publish::to_queue(&queue).message_id(n.to_string()))).await.unwrap();
+    fixture
+        .client
+        .publish_many((0..8).map(|n| Publish::to_queue(&queue).message_id(n.to_string())))
+        .await
+        .unwrap();
     let run = fixture.serve_always(Err(Failure::permanent("no"))).await;
     fixture.has_depth(&parked, 1).await;
     let mut ids: Vec<_> = Vec::new();
     for _ in 0..8 {
-        ids.push(fixture.client.drain(&parked, 1, SOON).await.unwrap().remove(0).properties.message_id.unwrap());
+        ids.push(
+            fixture
+                .client
+                .drain(&parked, 1, SOON)
+                .await
+                .unwrap()
+                .remove(0)
+                .properties
+                .message_id
+                .unwrap(),
+        );
     }
     let summary = run.stop().await;
     ids.sort_unstable();
@@ -410,7 +450,8 @@ async fn copies_that_a_full_parked_queue_refuses_are_kept_until_it_has_space() {
     assert_eq!(fixture.client.depth(&queue).await.unwrap(), 0);
 }
 
-/// A shutdown is requested while the copy of a message is refused. The message stays with the broker.
+/// A shutdown is requested while the copy of a message is refused. The message stays with the
+/// broker.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_shutdown_while_copies_are_refused_leaves_their_messages_with_the_broker() {
     let mut fixture = Fixture::new("refused-stop").await;
@@ -418,7 +459,8 @@ async fn a_shutdown_while_copies_are_refused_leaves_their_messages_with_the_brok
     fixture.declare().await;
     let (parked, park) = (fixture.parked(), format!("{}.park", fixture.namespace.name()));
     fixture.client.delete_queue(&parked).await.unwrap();
-    let full = json!({ "x-queue-type": "classic", "x-max-length": 1, "x-overflow": "reject-publish" });
+    let full =
+        json!({ "x-queue-type": "classic", "x-max-length": 1, "x-overflow": "reject-publish" });
     fixture.client.declare_queue(&parked, full).await.unwrap();
     fixture.client.bind(&parked, &park, &fixture.queue, json!({})).await.unwrap();
     fixture.settings.topology = TopologyMode::Check;

@@ -16,7 +16,8 @@ async fn publisher(fixture: &Fixture) -> Publisher {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_published_message_reaches_the_handler_with_its_deadline_and_the_same_id_on_every_attempt() {
+async fn a_published_message_reaches_the_handler_with_its_deadline_and_the_same_id_on_every_attempt()
+ {
     let mut fixture = Fixture::new("published").await;
     fixture.settings.expiry_header = "shop-deadline".to_owned();
     let note = |message: &rehop::Message<bytes::Bytes>| {
@@ -24,7 +25,8 @@ async fn a_published_message_reaches_the_handler_with_its_deadline_and_the_same_
     };
     let (run, seen) = fixture.serve_noting(note, Err(Failure::transient("no"))).await;
     let deadline = Timestamp::from(SystemTime::now()) + Duration::from_secs(60);
-    let message = Publish::to_queue(&fixture.queue).json(&json!({ "id": 7 })).unwrap().deadline(deadline);
+    let message =
+        Publish::to_queue(&fixture.queue).json(&json!({ "id": 7 })).unwrap().deadline(deadline);
     let id = message.id().to_owned();
     publisher(&fixture).await.publish(message).await.unwrap();
     let seen = seen.reaches(3).await;
@@ -42,10 +44,15 @@ async fn a_message_that_no_queue_takes_is_an_error_that_says_so_and_the_next_is_
     let publisher = publisher(&fixture).await;
     let error = publisher.publish(Publish::to_queue(&fixture.queue)).await.unwrap_err();
     assert!(matches!(error, PublishError::Unroutable { .. }) && !error.is_transient());
-    let expected = format!("no queue takes a message to queue {:?}; start its service", fixture.queue);
+    let expected =
+        format!("no queue takes a message to queue {:?}; start its service", fixture.queue);
     assert!(error.to_string().starts_with(&expected), "{error}");
-    let error = publisher.publish(Publish::to("amq.topic", "nobody")).await.unwrap_err().to_string();
-    assert!(error.contains(r#"exchange "amq.topic" with routing key "nobody"; bind a queue"#), "{error}");
+    let error =
+        publisher.publish(Publish::to("amq.topic", "nobody")).await.unwrap_err().to_string();
+    assert!(
+        error.contains(r#"exchange "amq.topic" with routing key "nobody"; bind a queue"#),
+        "{error}"
+    );
     fixture.declare().await;
     publisher.publish(Publish::to_queue(&fixture.queue).bytes("kept")).await.unwrap();
     assert_eq!(fixture.client.drain(&fixture.queue, 1, SOON).await.unwrap()[0].text(), "kept");
@@ -71,14 +78,18 @@ async fn an_exchange_that_does_not_exist_fails_only_the_messages_to_it() {
             Ok(()) => assert!(is_good),
             Err(error) => {
                 assert!(!is_good && matches!(error, PublishError::NoExchange { .. }), "{error}");
-                assert!(error.to_string().contains(&format!("there is no exchange {missing:?}")), "{error}");
+                assert!(
+                    error.to_string().contains(&format!("there is no exchange {missing:?}")),
+                    "{error}"
+                );
             }
         }
     }
     assert_eq!(fixture.client.drain(&fixture.queue, 20, SOON).await.unwrap().len(), 20);
 }
 
-/// A connection has numbers for 2,047 channels, and lapin (4.12) loses one with each channel that the broker closes.
+/// A connection has numbers for 2,047 channels, and lapin (4.12) loses one with each channel that
+/// the broker closes.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_publisher_goes_on_after_the_broker_has_closed_thousands_of_its_channels() {
     let fixture = Fixture::new("many-refused").await;
@@ -89,7 +100,8 @@ async fn a_publisher_goes_on_after_the_broker_has_closed_thousands_of_its_channe
     let publishing = async {
         // This uses up two connections, and a part of a third.
         while refused < 4_200 {
-            let to_missing = join_all((0..40).map(|_| publisher.publish(Publish::to(&missing, "key"))));
+            let to_missing =
+                join_all((0..40).map(|_| publisher.publish(Publish::to(&missing, "key"))));
             let to_queue = publisher.publish(Publish::to_queue(&fixture.queue));
             let (to_missing, to_queue) = tokio::join!(to_missing, to_queue);
             for result in to_missing {
@@ -101,16 +113,25 @@ async fn a_publisher_goes_on_after_the_broker_has_closed_thousands_of_its_channe
             }
             match to_queue {
                 Ok(()) => kept += 1,
-                Err(error) => assert!(error.is_transient() && !error.to_string().contains(&missing), "{error}"),
+                Err(error) => assert!(
+                    error.is_transient() && !error.to_string().contains(&missing),
+                    "{error}"
+                ),
             }
         }
     };
     // A busy broker takes a while to close thousands of channels.
-    tokio::time::timeout(SOON * 3, publishing).await.expect("the broker refuses all of them in time");
-    let publish = async || publisher.publish(Publish::to_queue(&fixture.queue)).await.map(|()| true);
+    tokio::time::timeout(SOON * 3, publishing)
+        .await
+        .expect("the broker refuses all of them in time");
+    let publish =
+        async || publisher.publish(Publish::to_queue(&fixture.queue)).await.map(|()| true);
     eventually(SOON, "the next message is taken", publish).await.unwrap();
     let depth = fixture.client.depth(&fixture.queue).await.unwrap();
-    assert!(depth > kept, "{depth} messages are in the queue, and {kept} and one more were confirmed");
+    assert!(
+        depth > kept,
+        "{depth} messages are in the queue, and {kept} and one more were confirmed"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -120,13 +141,18 @@ async fn messages_published_concurrently_are_all_kept_and_each_error_belongs_to_
     let publisher = publisher(&fixture).await;
     let messages = (0..300).map(|number| {
         let is_good = number % 3 != 0;
-        let queue = if is_good { fixture.queue.clone() } else { format!("{}.nowhere", fixture.queue) };
-        let (publisher, message) = (publisher.clone(), Publish::to_queue(queue).message_id(number.to_string()));
-        async move { if publisher.publish(message).await.is_ok() == is_good { Ok(()) } else { Err(number) } }
+        let queue =
+            if is_good { fixture.queue.clone() } else { format!("{}.nowhere", fixture.queue) };
+        let (publisher, message) =
+            (publisher.clone(), Publish::to_queue(queue).message_id(number.to_string()));
+        async move {
+            if publisher.publish(message).await.is_ok() == is_good { Ok(()) } else { Err(number) }
+        }
     });
     try_join_all(messages).await.unwrap();
     let kept = fixture.client.drain(&fixture.queue, 200, SOON).await.unwrap();
-    let ids: HashSet<_> = kept.iter().map(|kept| kept.properties.message_id.clone().unwrap()).collect();
+    let ids: HashSet<_> =
+        kept.iter().map(|kept| kept.properties.message_id.clone().unwrap()).collect();
     assert_eq!(ids.len(), 200);
 }
 
@@ -134,7 +160,11 @@ async fn messages_published_concurrently_are_all_kept_and_each_error_belongs_to_
 async fn a_full_queue_is_an_error() {
     let fixture = Fixture::new("publisher-full").await;
     let full = fixture.namespace.queue("full");
-    fixture.client.declare_queue(&full, json!({ "x-max-length": 1, "x-overflow": "reject-publish" })).await.unwrap();
+    fixture
+        .client
+        .declare_queue(&full, json!({ "x-max-length": 1, "x-overflow": "reject-publish" }))
+        .await
+        .unwrap();
     let publisher = publisher(&fixture).await;
     publisher.publish(Publish::to_queue(&full)).await.unwrap();
     let error = publisher.publish(Publish::to_queue(&full)).await.unwrap_err();
@@ -158,7 +188,8 @@ async fn a_lost_connection_fails_the_message_and_the_same_message_is_published_o
     assert_eq!(kept[1].properties.message_id.as_deref(), Some(message.id()));
 }
 
-/// A host that accepts connections and answers nothing costs each waiting message one time limit, not the sum of them.
+/// A host that accepts connections and answers nothing costs each waiting message one time limit,
+/// not the sum of them.
 #[tokio::test(flavor = "multi_thread")]
 async fn messages_that_wait_for_a_connection_share_one_attempt_and_its_failure() {
     let (mut fixture, proxy) = Fixture::behind_proxy("publisher-black-hole").await;
@@ -179,11 +210,15 @@ async fn messages_that_wait_for_a_connection_share_one_attempt_and_its_failure()
     let waiting = join_all((0..200).map(|_| publisher.publish(Publish::to_queue(&fixture.queue))));
     for result in tokio::time::timeout(SOON, waiting).await.expect("all fail soon") {
         let error = result.unwrap_err();
-        assert!(error.is_transient() && error.to_string().contains("while connecting to"), "{error}");
+        assert!(
+            error.is_transient() && error.to_string().contains("while connecting to"),
+            "{error}"
+        );
     }
     assert_eq!(proxy.accepted() - before, 1, "one attempt for all");
     proxy.resume();
-    let publish = async || publisher.publish(Publish::to_queue(&fixture.queue)).await.map(|()| true);
+    let publish =
+        async || publisher.publish(Publish::to_queue(&fixture.queue)).await.map(|()| true);
     eventually(SOON, "the next message is taken", publish).await.unwrap();
 }
 
@@ -195,7 +230,8 @@ async fn a_broker_that_is_away_is_an_error_when_connecting() {
     let error = Publisher::connect(&settings).await.unwrap_err().to_string();
     assert!(error.contains("cannot reach the broker at 127.0.0.1:1"), "{error}");
     // The address is checked before the network is.
-    settings.broker.url = Secret::from(Broker::shared().await.amqp_url().replace("amqp://", "http://"));
+    settings.broker.url =
+        Secret::from(Broker::shared().await.amqp_url().replace("amqp://", "http://"));
     assert!(Publisher::connect(&settings).await.unwrap_err().to_string().contains("broker.url"));
 }
 
@@ -204,9 +240,11 @@ async fn a_broker_that_is_away_is_an_error_when_connecting() {
 async fn where_the_broker_allows_few_channels_publishes_wait_and_none_fails() {
     let mut fixture = Fixture::new("few-channels").await;
     fixture.declare().await;
-    fixture.settings.broker.url = Secret::from(format!("{}?channel_max=4", fixture.settings.broker.url.expose()));
+    fixture.settings.broker.url =
+        Secret::from(format!("{}?channel_max=4", fixture.settings.broker.url.expose()));
     let publisher = publisher(&fixture).await;
-    let publishes = (0..200).map(|_| publisher.publish(Publish::to_queue(&fixture.queue).bytes("x")));
+    let publishes =
+        (0..200).map(|_| publisher.publish(Publish::to_queue(&fixture.queue).bytes("x")));
     try_join_all(publishes).await.unwrap();
     fixture.has_depth(&fixture.queue, 200).await;
 }

@@ -1,4 +1,5 @@
-//! A copy that the broker does not accept is identified and isolated. The others continue, and none is duplicated.
+//! A copy that the broker does not accept is identified and isolated. The others continue, and none
+//! is duplicated.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -49,8 +50,9 @@ fn assert_once_each(handled: &Log<String>, expected: usize) {
     assert_eq!((bodies.len(), count), (expected, expected), "{bodies:?}");
 }
 
-/// Starts a service that parks what comes, while the parked queue is full. Returns when it waits for the copies of twelve messages, which
-/// were published with the ids 0 to 11, and what it has noted of them.
+/// Starts a service that parks what comes, while the parked queue is full. Returns when it waits
+/// for the copies of twelve messages, which were published with the ids 0 to 11, and what it has
+/// noted of them.
 async fn refused<T: Clone + Send + 'static>(
     fixture: &mut Fixture,
     note: impl Fn(&Message<Bytes>) -> T + Send + Sync + 'static,
@@ -69,7 +71,9 @@ async fn are_parked(fixture: &Fixture) {
     fixture.clear_policy(&fixture.parked()).await;
     let mut parked = Vec::new();
     eventually(AFTER_THE_LONGEST_PAUSE, "each message is parked", async || {
-        parked.extend(fixture.client.get_all(&fixture.parked()).await.map_err(|error| error.to_string())?);
+        parked.extend(
+            fixture.client.get_all(&fixture.parked()).await.map_err(|error| error.to_string())?,
+        );
         parked.retain(|message: &Received| message.text() != Fixture::FILLS);
         let distinct = by_message_id(&parked).len();
         if distinct == 12 { Ok(true) } else { Err(format!("{distinct} of 12")) }
@@ -79,7 +83,8 @@ async fn are_parked(fixture: &Fixture) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_parked_queue_and_a_consuming_connection_closed_by_an_operator_do_not_stop_a_service() {
+async fn a_full_parked_queue_and_a_consuming_connection_closed_by_an_operator_do_not_stop_a_service()
+ {
     let broker = Broker::shared().await;
     if broker.management_url().is_none() {
         return not_tried("a full parked queue, because REHOP_TEST_MANAGEMENT_URL is not set");
@@ -101,10 +106,11 @@ async fn a_full_parked_queue_and_a_consuming_connection_closed_by_an_operator_do
     assert_eq!(fixture.client.depth(&fixture.queue).await.unwrap(), 0);
 }
 
-/// The settings believe in 10 s, and the broker takes nothing back for half an hour. So what it does not take a copy of goes back by
-/// rehop alone.
+/// The settings believe in 10 s, and the broker takes nothing back for half an hour. So what it
+/// does not take a copy of goes back by rehop alone.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_message_whose_copy_is_refused_for_longer_than_the_ack_timeout_is_requeued_and_parked_in_the_end() {
+async fn a_message_whose_copy_is_refused_for_longer_than_the_ack_timeout_is_requeued_and_parked_in_the_end()
+ {
     if Broker::shared().await.management_url().is_none() {
         return not_tried("a full parked queue, because REHOP_TEST_MANAGEMENT_URL is not set");
     }
@@ -140,7 +146,11 @@ async fn a_copy_that_may_not_be_published_holds_up_and_multiplies_no_other() {
     fixture.limit("no-park", ["^$", &all_but_park, ".*"]).await;
     let queue = fixture.queue.clone();
     let body = |n: u32| if n == 20 { "park".to_owned() } else { n.to_string() };
-    fixture.client.publish_many((0..40).map(|n| Publish::to_queue(&queue).body(body(n)))).await.unwrap();
+    fixture
+        .client
+        .publish_many((0..40).map(|n| Publish::to_queue(&queue).body(body(n))))
+        .await
+        .unwrap();
     let handled = Log::default();
     let run = parks_or_waits(&fixture, &handled).await;
     handled.reaches(39).await;
@@ -154,10 +164,12 @@ async fn a_copy_that_may_not_be_published_holds_up_and_multiplies_no_other() {
     let parked = fixture.client.drain(&fixture.parked(), 1, AFTER_THE_LONGEST_PAUSE).await.unwrap();
     let summary = run.stop().await;
     assert_eq!((parked.len(), parked[0].text()), (1, "park".to_owned()));
-    // Copies that were in flight when the culprit first closed the channel may already have been stored.
+    // Copies that were in flight when the culprit first closed the channel may already have been
+    // stored.
     let duplicates = handled.all().len() - 59;
     assert!(duplicates <= 39, "{duplicates} duplicates");
-    let mut later: Vec<_> = handled.all().into_iter().filter(|body| body.parse().is_ok_and(|n: u32| n >= 40)).collect();
+    let mut later: Vec<_> =
+        handled.all().into_iter().filter(|body| body.parse().is_ok_and(|n: u32| n >= 40)).collect();
     later.sort_unstable();
     assert_eq!(
         later,
@@ -181,19 +193,33 @@ async fn copies_that_are_returned_wait_until_they_find_a_queue_and_the_others_pa
     fixture.publish("first").await;
     handled.reaches(1).await;
     let park = format!("{}.park", fixture.namespace.name());
-    fixture.client.unbind(&fixture.parked(), &park, &fixture.queue, serde_json::json!({})).await.unwrap();
+    fixture
+        .client
+        .unbind(&fixture.parked(), &park, &fixture.queue, serde_json::json!({}))
+        .await
+        .unwrap();
     fixture.client.delete_queue(&fixture.stray()).await.unwrap();
     let queue = fixture.queue.clone();
     let body = |n: u32| if n.is_multiple_of(4) { "park".to_owned() } else { n.to_string() };
-    let messages = (0..80).map(|n| Publish::to_queue(&queue).message_id(n.to_string()).body(body(n)));
+    let messages =
+        (0..80).map(|n| Publish::to_queue(&queue).message_id(n.to_string()).body(body(n)));
     fixture.client.publish_many(messages).await.unwrap();
     handled.reaches(61).await;
     assert_eq!(fixture.client.depth(&fixture.parked()).await.unwrap(), 0);
-    fixture.client.bind(&fixture.parked(), &park, &fixture.queue, serde_json::json!({})).await.unwrap();
-    let parked = fixture.client.drain(&fixture.parked(), 20, AFTER_THE_LONGEST_PAUSE).await.unwrap();
+    fixture
+        .client
+        .bind(&fixture.parked(), &park, &fixture.queue, serde_json::json!({}))
+        .await
+        .unwrap();
+    let parked =
+        fixture.client.drain(&fixture.parked(), 20, AFTER_THE_LONGEST_PAUSE).await.unwrap();
     let summary = run.stop().await;
     assert_eq!(by_message_id(&parked).len(), 20, "{summary:?}");
-    assert_eq!(fixture.client.depth(&fixture.parked()).await.unwrap(), 0, "a returned copy was multiplied");
+    assert_eq!(
+        fixture.client.depth(&fixture.parked()).await.unwrap(),
+        0,
+        "a returned copy was multiplied"
+    );
     assert_once_each(&handled, 61);
     assert_eq!(fixture.client.depth(&fixture.queue).await.unwrap(), 0);
 }

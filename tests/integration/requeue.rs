@@ -10,17 +10,22 @@ use rehop_testing::{Broker, Proxy};
 use crate::support::{Fixture, Log, Running, failures, millis};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn attempts_at_once_come_before_each_wait_and_no_message_gets_more_attempts_than_the_policy_allows() {
+async fn attempts_at_once_come_before_each_wait_and_no_message_gets_more_attempts_than_the_policy_allows()
+ {
     let mut fixture = Fixture::new("immediate").await;
     fixture.retry().immediate = Some(2);
     fixture.retry().delays = millis([100]);
-    let (run, seen) =
-        fixture.serve_noting(|message| (message.attempt(), message.hop()), Err(Failure::transient("no"))).await;
+    let (run, seen) = fixture
+        .serve_noting(|message| (message.attempt(), message.hop()), Err(Failure::transient("no")))
+        .await;
     fixture.publish("x").await;
     let parked = fixture.drain_parked(1).await.remove(0);
     let summary = run.stop().await;
     assert_eq!(seen.all(), [(1, 0), (2, 0), (3, 0), (4, 1), (5, 1), (6, 1)]);
-    assert_eq!(seen.all().len() as u32, fixture.settings.policy(&fixture.queue).unwrap().max_attempts());
+    assert_eq!(
+        seen.all().len() as u32,
+        fixture.settings.policy(&fixture.queue).unwrap().max_attempts()
+    );
     assert_eq!((summary.requeued, summary.waited), (4, 1));
     assert_eq!(parked.headers["rehop-attempt"], 6);
 }
@@ -49,9 +54,13 @@ async fn an_error_class_can_be_requeued_made_permanent_or_discarded_by_the_setti
     fixture.retry().immediate = Some(1);
     fixture.retry().delays = millis([100]);
     fixture.retry().errors = Some(
-        [("ParseIntError", Treatment::Permanent), ("Utf8Error", Treatment::Discard), ("lock", Treatment::Requeue)]
-            .map(|(class, treatment)| (class.to_owned(), treatment))
-            .into(),
+        [
+            ("ParseIntError", Treatment::Permanent),
+            ("Utf8Error", Treatment::Discard),
+            ("lock", Treatment::Requeue),
+        ]
+        .map(|(class, treatment)| (class.to_owned(), treatment))
+        .into(),
     );
     let seen = Log::default();
     let log = seen.clone();
@@ -93,9 +102,13 @@ async fn an_error_inside_an_anyhow_error_has_the_class_that_the_consumer_finds_f
             parse(&message)?;
             Ok::<_, anyhow::Error>(())
         };
-        let classify =
-            |error: &(dyn std::error::Error + 'static)| error.is::<ParseIntError>().then_some("not_a_number");
-        Consumer::new(fixture.queue.clone(), handler).decode(Raw).classify(classify).classes(classes)
+        let classify = |error: &(dyn std::error::Error + 'static)| {
+            error.is::<ParseIntError>().then_some("not_a_number")
+        };
+        Consumer::new(fixture.queue.clone(), handler)
+            .decode(Raw)
+            .classify(classify)
+            .classes(classes)
     };
     let run = Running::start(fixture.service().with_consumer(consumer(["not_a_number"])));
     fixture.is_declared(&fixture.queue).await;
@@ -107,7 +120,10 @@ async fn an_error_inside_an_anyhow_error_has_the_class_that_the_consumer_finds_f
     assert_eq!(failures(&parked)[0]["message"], "invalid digit found in string");
 
     let error = fixture.service().with_consumer(consumer(["nan"])).await.unwrap_err().to_string();
-    let expected = format!("queues.0.retry.errors.not_a_number: queue {:?}: no failure has this class", fixture.queue);
+    let expected = format!(
+        "queues.0.retry.errors.not_a_number: queue {:?}: no failure has this class",
+        fixture.queue
+    );
     assert!(error.starts_with(&expected), "{error}");
 }
 
@@ -126,10 +142,12 @@ async fn an_explicit_failure_is_not_overridden_by_the_settings_for_its_class() {
 
 /// The handler breaks its own connection each time, as a crash of the process would.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_message_that_crashes_its_consumer_is_parked_by_the_broker_after_one_delivery_more_than_the_limit() {
+async fn a_message_that_crashes_its_consumer_is_parked_by_the_broker_after_one_delivery_more_than_the_limit()
+ {
     let proxy = std::sync::Arc::new(Proxy::start(Broker::shared().await.amqp_url()).await.unwrap());
     let mut fixture = Fixture::new("crash").await;
-    fixture.settings.broker.url = Secret::from(proxy.url_for(Broker::shared().await.amqp_url()).unwrap());
+    fixture.settings.broker.url =
+        Secret::from(proxy.url_for(Broker::shared().await.amqp_url()).unwrap());
     fixture.retry().delivery_limit = Some(3);
     let seen = Log::default();
     let (log, cut) = (seen.clone(), proxy.clone());

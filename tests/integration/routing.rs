@@ -16,7 +16,10 @@ async fn a_copy_whose_wait_queue_is_gone_ends_in_the_stray_queue() {
     fixture.client.publish(fixture.to_queue().body("stray").message_id("id")).await.unwrap();
     let stray = fixture.client.drain(&fixture.stray(), 1, SOON).await.unwrap().remove(0);
     run.stop().await;
-    assert_eq!((stray.text(), stray.properties.message_id.as_deref()), ("stray".to_owned(), Some("id")));
+    assert_eq!(
+        (stray.text(), stray.properties.message_id.as_deref()),
+        ("stray".to_owned(), Some("id"))
+    );
     assert_eq!(stray.headers["rehop-return-to"], json!(fixture.queue));
     assert_eq!(failures(&stray)[0]["message"], "no");
 }
@@ -49,8 +52,8 @@ async fn a_parked_copy_without_its_queue_ends_in_the_stray_queue() {
     assert_eq!(stray.headers["rehop-reason"], "permanent");
 }
 
-/// Without an alternate exchange the broker confirms a copy that is in no queue. Such a confirm is not trusted. The service
-/// continues once the exchange is restored.
+/// Without an alternate exchange the broker confirms a copy that is in no queue. Such a confirm is
+/// not trusted. The service continues once the exchange is restored.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_copy_that_was_routed_nowhere_is_not_acked() {
     let fixture = Fixture::new("returned").await;
@@ -101,10 +104,12 @@ async fn two_namespaces_do_not_touch() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn several_queues_in_one_process_keep_apart_and_each_handlers_state_is_dropped_after_the_run() {
+async fn several_queues_in_one_process_keep_apart_and_each_handlers_state_is_dropped_after_the_run()
+{
     let fixture = Fixture::new("several").await;
     let states: Vec<_> = (0..3).map(|_| Log::default()).collect();
-    let queues: Vec<_> = (0..3).map(|number| fixture.namespace.queue(&format!("q{number}"))).collect();
+    let queues: Vec<_> =
+        (0..3).map(|number| fixture.namespace.queue(&format!("q{number}"))).collect();
     let mut rehop = fixture.service();
     for (queue, state) in queues.iter().zip(&states) {
         let state = state.clone();

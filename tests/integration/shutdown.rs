@@ -28,7 +28,11 @@ async fn what_no_handler_has_seen_is_handed_back_and_running_handlers_finish() {
     fixture.has_depth(&queue, 18).await;
     gate.add_permits(2);
     let summary = stopping.ended().await.unwrap();
-    assert_eq!((summary.handled, summary.handed_back, summary.unfinished), (42, 18, 0), "{summary:?}");
+    assert_eq!(
+        (summary.handled, summary.handed_back, summary.unfinished),
+        (42, 18, 0),
+        "{summary:?}"
+    );
     assert_eq!(summary.stopped, Stopped::Shutdown);
     assert_eq!(started.all().len(), 42);
     fixture.has_depth(&queue, 18).await;
@@ -48,7 +52,8 @@ async fn a_running_handler_that_fails_during_the_shutdown_is_settled_like_any_ot
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_message_that_would_wait_in_the_process_is_handed_back_and_counted_if_the_service_is_stopping() {
+async fn a_message_that_would_wait_in_the_process_is_handed_back_and_counted_if_the_service_is_stopping()
+ {
     for order in [Order::None, Order::Queue] {
         let mut fixture = Fixture::new("holds-late").await;
         fixture.retry().strategy = Some(WaitStrategy::InProcess);
@@ -63,14 +68,18 @@ async fn a_message_that_would_wait_in_the_process_is_handed_back_and_counted_if_
                 Err::<(), _>(Failure::transient("late"))
             }
         };
-        let service = fixture.service().with_consumer(Consumer::new(fixture.queue.clone(), handler).decode(Raw));
+        let service = fixture
+            .service()
+            .with_consumer(Consumer::new(fixture.queue.clone(), handler).decode(Raw));
         let status = service.status();
         let run = Running::start(service);
         fixture.is_declared(&fixture.queue).await;
         fixture.publish("x").await;
         started.reaches(1).await;
         let stopping = run.begin_stop();
-        eventually(SOON, "it is stopping", async || Ok::<_, String>(!status.is_ready())).await.unwrap();
+        eventually(SOON, "it is stopping", async || Ok::<_, String>(!status.is_ready()))
+            .await
+            .unwrap();
         gate.add_permits(1);
         let summary = stopping.ended().await.unwrap();
         assert_eq!((summary.handed_back, summary.unfinished), (1, 0), "{summary}");
@@ -112,8 +121,8 @@ async fn a_service_stops_in_time_while_the_broker_is_away() {
     assert_eq!((summary.handled, summary.stopped), (0, Stopped::Shutdown));
 }
 
-/// Silence is worse than absence: connections look alive, but nothing is answered. The handler's copy cannot be published. An answer may
-/// take much longer than the whole shutdown.
+/// Silence is worse than absence: connections look alive, but nothing is answered. The handler's
+/// copy cannot be published. An answer may take much longer than the whole shutdown.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_stops_within_its_grace_time_while_the_broker_is_silent() {
     let (mut fixture, proxy) = Fixture::behind_proxy("stop-silent").await;
@@ -133,7 +142,8 @@ async fn a_service_stops_within_its_grace_time_while_the_broker_is_silent() {
     fixture.has_depth(&fixture.queue, 1).await;
 }
 
-/// The window opens with the first message, so a second subscription is on its way while that message is handled.
+/// The window opens with the first message, so a second subscription is on its way while that
+/// message is handled.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_shutdown_that_gets_no_answer_to_a_subscription_settles_what_its_handlers_finish() {
     let mut fixture = Fixture::new("stop-unanswered").await;
@@ -155,10 +165,12 @@ async fn a_shutdown_that_gets_no_answer_to_a_subscription_settles_what_its_handl
     hold.is_reached().await;
     assert!(status.queues()[0].is_consuming, "{status:?}");
     let stopping = run.begin_stop();
-    // With a grace time of 30 s, the service waits 2 s for each of two answers: to the subscription, and to its end. Only then does the
-    // queue count as not consumed, and what ends from now on is settled on the channel of a given-up subscription. Handlers may run for
-    // 28 s.
-    let has_given_up = async || if status.queues()[0].is_consuming { Err(format!("{status:?}")) } else { Ok(true) };
+    // With a grace time of 30 s, the service waits 2 s for each of two answers: to the
+    // subscription, and to its end. Only then does the queue count as not consumed, and what ends
+    // from now on is settled on the channel of a given-up subscription. Handlers may run for 28 s.
+    let has_given_up = async || {
+        if status.queues()[0].is_consuming { Err(format!("{status:?}")) } else { Ok(true) }
+    };
     eventually(SOON, "the shutdown waits for no more answers", has_given_up).await.unwrap();
     gate.add_permits(1);
     let summary = stopping.ended().await.unwrap();
@@ -175,7 +187,8 @@ async fn a_shutdown_that_gets_no_answer_to_a_subscription_settles_what_its_handl
 async fn a_service_that_is_stopped_as_soon_as_it_is_connected_stops_cleanly() {
     let fixture = Fixture::new("at-once").await;
     let handler = |_: Message<Bytes>| async { Ok::<_, Failure>(()) };
-    let service = fixture.service().with_consumer(Consumer::new(fixture.queue.clone(), handler).decode(Raw));
+    let service =
+        fixture.service().with_consumer(Consumer::new(fixture.queue.clone(), handler).decode(Raw));
     let status = service.status();
     let run = Running::start(service);
     let is_open = async || Ok::<_, String>(status.connections().is_publishing_open);

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use rehop::{Failure, Publisher, Reason};
 use rehop_operator::parked::{
-    Body, DiscardRequest, Exported, Filter, ImportRequest, ListRequest, Parked, ParkedError, Place, RestoreRequest,
+    Body, DiscardRequest, Exported, Filter, ImportRequest, ListRequest, Parked, ParkedError, Place,
+    RestoreRequest,
 };
 use rehop_testing::{Broker, Publish, eventually};
 use serde_json::{Value, json};
@@ -34,7 +35,8 @@ async fn a_body_of_sixteen_mebibytes_goes_through_a_hop() {
 
 /// What the producer's headers leave of a frame of this size, if one of them has so many bytes.
 fn filled_up_to(left: usize, frame: usize) -> String {
-    // The frame, the class and the size of the body, the flags, the length of the table, and the header's name, type and length.
+    // The frame, the class and the size of the body, the flags, the length of the table, and the
+    // header's name, type and length.
     "x".repeat(frame - left - 8 - 12 - 2 - 4 - 6 - 5)
 }
 
@@ -67,14 +69,19 @@ async fn a_message_whose_headers_fill_a_frame_is_parked_with_its_reason_and_lose
     let mut all = ListRequest::default();
     all.rows = 1;
     let listed = operator.list(&all).await.unwrap().messages.remove(0);
-    assert_eq!((listed.reason.as_str(), listed.routing_key.as_str()), ("unpublishable", fixture.queue.as_str()));
+    assert_eq!(
+        (listed.reason.as_str(), listed.routing_key.as_str()),
+        ("unpublishable", fixture.queue.as_str())
+    );
     assert_eq!((listed.error.as_deref(), listed.size), (Some("no"), 5));
     let is_whole = |headers: &BTreeMap<String, Value>, body: &Body| {
         let names: Vec<_> = headers.keys().filter(|name| !name.starts_with("rehop-")).collect();
-        let same = headers["large"] == value && headers["small"] == 7 && *body == Body::Text("large".to_owned());
-        same && names
-            .iter()
-            .all(|name| ["large", "small", "traceparent"].contains(&name.as_str()) || name.starts_with("x-"))
+        let same = headers["large"] == value
+            && headers["small"] == 7
+            && *body == Body::Text("large".to_owned());
+        same && names.iter().all(|name| {
+            ["large", "small", "traceparent"].contains(&name.as_str()) || name.starts_with("x-")
+        })
     };
     let shown = operator.show(&listed.chain, None).await.unwrap().messages.remove(0);
     assert!(is_whole(&shown.headers, &shown.body), "{:?}", shown.headers.keys());
@@ -96,11 +103,17 @@ async fn a_message_whose_headers_fill_a_frame_is_parked_with_its_reason_and_lose
     for parked in [restored, imported] {
         let own = |name: &str| parked.headers[format!("rehop-{name}").as_str()].clone();
         assert_eq!((own("reason"), own("exchange")), (json!("unpublishable"), json!("")));
-        assert_eq!((own("routing-key"), own("chain-id")), (json!(fixture.queue), json!(listed.chain)));
+        assert_eq!(
+            (own("routing-key"), own("chain-id")),
+            (json!(fixture.queue), json!(listed.chain))
+        );
         assert_eq!((own("body-bytes"), failures(&parked).len()), (json!(5), 1));
         assert_eq!((parked.headers.get("large"), &parked.headers["small"]), (None, &json!(7)));
-        let table = [&b"\x05largeS"[..], &(value.len() as u32).to_be_bytes(), value.as_bytes()].concat();
-        assert!(parked.body == [b"large", &(table.len() as u32).to_be_bytes()[..], &table].concat());
+        let table =
+            [&b"\x05largeS"[..], &(value.len() as u32).to_be_bytes(), value.as_bytes()].concat();
+        assert!(
+            parked.body == [b"large", &(table.len() as u32).to_be_bytes()[..], &table].concat()
+        );
     }
 }
 
@@ -111,7 +124,11 @@ async fn a_message_whose_parked_copy_would_be_too_large_for_the_broker_is_parked
     let run = fixture.serve_always(Err(Failure::transient("no"))).await;
     let value = filled_up_to(100, DEFAULT_FRAME);
     let body = vec![b'b'; 90_000];
-    fixture.client.publish(fixture.to_queue().body(body.clone()).header("large", value.as_str())).await.unwrap();
+    fixture
+        .client
+        .publish(fixture.to_queue().body(body.clone()).header("large", value.as_str()))
+        .await
+        .unwrap();
     let parked = fixture.drain_parked(1).await.remove(0);
     assert!(parked.body == body && parked.headers["large"] == value, "{:?}", parked.headers.keys());
     // The next one is not affected.
@@ -119,10 +136,15 @@ async fn a_message_whose_parked_copy_would_be_too_large_for_the_broker_is_parked
     assert_eq!(fixture.drain_parked(1).await.remove(0).headers["rehop-reason"], "exhausted");
     assert_eq!(run.stop().await.parked.values().sum::<u64>(), 2);
 
-    // A discard moves the others. With one copy in flight, it shows which one the broker does not accept.
+    // A discard moves the others. With one copy in flight, it shows which one the broker does not
+    // accept.
     let to_parked = |number: usize| {
         let message = Publish::to_queue(fixture.parked()).message_id(number.to_string());
-        if number == 10 { message.body(body.clone()).header("large", value.as_str()) } else { message.body("b") }
+        if number == 10 {
+            message.body(body.clone()).header("large", value.as_str())
+        } else {
+            message.body("b")
+        }
     };
     fixture.client.publish_many((0..21).map(to_parked)).await.unwrap();
     fixture.has_depth(&fixture.parked(), 21).await;
@@ -131,10 +153,15 @@ async fn a_message_whose_parked_copy_would_be_too_large_for_the_broker_is_parked
     let ParkedError::CopyNotAccepted { unconfirmed, .. } = error else { panic!("{error}") };
     request.in_flight = Some(1);
     let discarded = fixture.operator().discard(&request, |_| {}, never()).await.unwrap();
-    assert_eq!((discarded.stopped, discarded.tally.too_large, discarded.tally.unconfirmed), (None, 1, 0));
+    assert_eq!(
+        (discarded.stopped, discarded.tally.too_large, discarded.tally.unconfirmed),
+        (None, 1, 0)
+    );
     fixture.has_depth(&fixture.parked(), 1).await;
     // Of those beside it, the broker may have kept a copy that it did not confirm.
-    let kept = u64::from(fixture.client.depth(&format!("{}.discarded", fixture.namespace.name())).await.unwrap());
+    let kept = u64::from(
+        fixture.client.depth(&format!("{}.discarded", fixture.namespace.name())).await.unwrap(),
+    );
     assert!((20..=20 + unconfirmed).contains(&kept), "{kept}, and {unconfirmed} not confirmed");
 }
 
@@ -149,7 +176,11 @@ async fn a_parked_message_that_comes_back_without_a_replay_has_the_headers_behin
     let (run, seen) = fixture.serve_noting(note, Ok(())).await;
     let table = [&b"\x05largeS\0\0\0\x05"[..], b"value"].concat();
     let body = [&b"body"[..], &(table.len() as u32).to_be_bytes(), &table].concat();
-    fixture.client.publish(fixture.to_queue().body(body).header("rehop-body-bytes", 4)).await.unwrap();
+    fixture
+        .client
+        .publish(fixture.to_queue().body(body).header("rehop-body-bytes", 4))
+        .await
+        .unwrap();
     assert_eq!(seen.reaches(1).await, [(Some("value".to_owned()), b"body".to_vec())]);
     run.stop().await;
 }
@@ -160,18 +191,29 @@ async fn a_larger_frame_of_the_broker_leaves_room_for_larger_headers() {
     let broker = Broker::builder().conf(format!("frame_max = {FRAME}")).start().await.unwrap();
     let mut fixture = Fixture::at("large-frames", broker.amqp_url()).await;
     fixture.retry().delays = millis([100]);
-    let (run, seen) = fixture.serve_noting(|message| message.hop(), Err(Failure::transient("no"))).await;
-    for (left, reason, hops) in [(10_000, "exhausted", &[0, 1][..]), (100, "unpublishable", &[0, 1, 0])] {
+    let (run, seen) =
+        fixture.serve_noting(|message| message.hop(), Err(Failure::transient("no"))).await;
+    for (left, reason, hops) in
+        [(10_000, "exhausted", &[0, 1][..]), (100, "unpublishable", &[0, 1, 0])]
+    {
         let value = filled_up_to(left, FRAME);
-        fixture.client.publish(fixture.to_queue().body("b").header("large", value.as_str())).await.unwrap();
+        fixture
+            .client
+            .publish(fixture.to_queue().body("b").header("large", value.as_str()))
+            .await
+            .unwrap();
         let parked = fixture.drain_parked(1).await.remove(0);
-        assert_eq!((&parked.headers["rehop-reason"], failures(&parked).is_empty()), (&json!(reason), false));
+        assert_eq!(
+            (&parked.headers["rehop-reason"], failures(&parked).is_empty()),
+            (&json!(reason), false)
+        );
         assert_eq!(seen.all(), hops);
         let is_moved = !parked.headers.contains_key("large");
         assert_eq!((is_moved, parked.body.len() > 1), (left == 100, left == 100));
     }
     let publisher = Publisher::connect(&fixture.settings).await.unwrap();
-    let large = rehop::Publish::to_queue(&fixture.queue).header("large", filled_up_to(10_000, FRAME).as_str());
+    let large = rehop::Publish::to_queue(&fixture.queue)
+        .header("large", filled_up_to(10_000, FRAME).as_str());
     publisher.publish(large).await.unwrap();
     fixture.drain_parked(1).await;
     run.stop().await;
@@ -183,14 +225,19 @@ async fn in_a_smaller_frame_the_oldest_failures_make_room_for_the_reason() {
     let broker = Broker::builder().conf(format!("frame_max = {FRAME}")).start().await.unwrap();
     let mut fixture = Fixture::at("small-frames", broker.amqp_url()).await;
     fixture.retry().delays = millis([100, 100, 100]);
-    let (run, seen) = fixture.serve_noting(|message| message.hop(), Err(Failure::transient("e".repeat(900)))).await;
-    for (left, reason, attempts) in [(3_700, "exhausted", &[3, 4][..]), (100, "unpublishable", &[1])] {
+    let (run, seen) = fixture
+        .serve_noting(|message| message.hop(), Err(Failure::transient("e".repeat(900))))
+        .await;
+    for (left, reason, attempts) in
+        [(3_700, "exhausted", &[3, 4][..]), (100, "unpublishable", &[1])]
+    {
         let value = filled_up_to(left, FRAME);
         fixture.client.publish(fixture.to_queue().body("b").header("large", value)).await.unwrap();
         let parked = fixture.drain_parked(1).await.remove(0);
         assert_eq!(parked.headers["rehop-reason"], reason);
         assert_eq!(parked.headers["rehop-routing-key"], json!(fixture.queue));
-        let kept: Vec<_> = failures(&parked).iter().map(|failure| failure["attempt"].clone()).collect();
+        let kept: Vec<_> =
+            failures(&parked).iter().map(|failure| failure["attempt"].clone()).collect();
         assert_eq!(kept, attempts, "the newest");
     }
     assert_eq!(seen.all(), [0, 1, 2, 3, 0]);
@@ -207,14 +254,18 @@ async fn a_message_that_could_not_be_received_again_is_parked_instead_of_being_g
     fixture.client.publish(large).await.unwrap();
     let parked = fixture.drain_parked(1).await.remove(0);
     let summary = run.stop().await;
-    assert_eq!((&parked.headers["rehop-reason"], failures(&parked).len()), (&json!("unpublishable"), 1));
+    assert_eq!(
+        (&parked.headers["rehop-reason"], failures(&parked).len()),
+        (&json!("unpublishable"), 1)
+    );
     assert_eq!(summary.parked[&Reason::Unpublishable], 1);
 }
 
-/// The broker's own header, the delivery count, makes the content header larger than a frame may be. Each time the client has to
-/// give up the connection, until the deliveries reach the limit.
+/// The broker's own header, the delivery count, makes the content header larger than a frame may
+/// be. Each time the client has to give up the connection, until the deliveries reach the limit.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_message_whose_delivery_breaks_the_connection_is_parked_by_the_limit_and_others_continue() {
+async fn a_message_whose_delivery_breaks_the_connection_is_parked_by_the_limit_and_others_continue()
+{
     let (mut fixture, proxy) = Fixture::behind_proxy("frame-limit").await;
     fixture.retry().delivery_limit = Some(4);
     let seen = Log::default();

@@ -12,7 +12,8 @@ use tokio::net::TcpListener;
 use crate::support::{Fixture, PROMPTLY, Running, SOON, is_before_4_3, millis, not_tried};
 
 async fn connect_error(settings: &Settings) -> Error {
-    match Service::new(settings).with_consumer(Consumer::new("orders", succeeds).decode(Raw)).await {
+    match Service::new(settings).with_consumer(Consumer::new("orders", succeeds).decode(Raw)).await
+    {
         Ok(_) => panic!("it connected"),
         Err(error) => error,
     }
@@ -35,14 +36,26 @@ async fn wrong_settings_are_named_before_anything_is_connected() {
     check(|it| it.broker.url = Secret::from("http://u:secret@h"), "broker.url").await;
     check(|it| it.broker.timeout = Duration::ZERO, "broker.timeout").await;
     check(|it| it.retry.delivery_limit = Some(0), "retry.delivery_limit").await;
-    check(|it| (it.retry.delivery_limit, it.retry.immediate) = (Some(3), Some(3)), "retry.immediate").await;
+    check(
+        |it| (it.retry.delivery_limit, it.retry.immediate) = (Some(3), Some(3)),
+        "retry.immediate",
+    )
+    .await;
     check(|it| it.retry.delays = millis([0]), "retry.delays").await;
     check(|it| it.consume.prefetch = Some(0), "consume.prefetch").await;
-    check(|it| (it.consume.prefetch, it.consume.concurrency) = (Some(2), Some(3)), "consume.concurrency").await;
+    check(
+        |it| (it.consume.prefetch, it.consume.concurrency) = (Some(2), Some(3)),
+        "consume.concurrency",
+    )
+    .await;
     check(|it| it.consume.handler_timeout = Some(Duration::ZERO), "consume.handler_timeout").await;
     check(|it| it.queue_mut("q").parked = Some("q".to_owned()), "queues.0.parked").await;
     check(|it| it.queue_mut("q").retry.immediate = Some(99), "queues.0.retry.immediate").await;
-    check(|it| it.queue_mut("q").queue_type = Some(rehop::settings::QueueType::Classic), "queues.0.queue_type").await;
+    check(
+        |it| it.queue_mut("q").queue_type = Some(rehop::settings::QueueType::Classic),
+        "queues.0.queue_type",
+    )
+    .await;
     check(|it| it.retry.strategy = Some(WaitStrategy::Native), "retry.delays").await;
     check(
         |it| {
@@ -55,7 +68,8 @@ async fn wrong_settings_are_named_before_anything_is_connected() {
     check(
         |it| {
             let queue = it.queue_mut("q");
-            (queue.retry.strategy, queue.retry.delays) = (Some(WaitStrategy::Native), millis([100]));
+            (queue.retry.strategy, queue.retry.delays) =
+                (Some(WaitStrategy::Native), millis([100]));
             queue.declare = rehop::settings::Declare::Existing;
         },
         "queues.0.retry.strategy",
@@ -74,7 +88,8 @@ async fn wrong_settings_are_named_before_anything_is_connected() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_unreachable_broker_is_an_error_after_the_startup_timeout_and_the_error_shows_no_password() {
+async fn an_unreachable_broker_is_an_error_after_the_startup_timeout_and_the_error_shows_no_password()
+ {
     let proxy = Proxy::start("127.0.0.1:1").await.unwrap();
     proxy.refuse().await;
     let mut settings = Settings::default();
@@ -101,7 +116,9 @@ async fn a_broker_that_comes_up_within_the_startup_timeout_is_waited_for() {
     let service = Service::new(&settings).with_consumer(consumer);
     let (status, running) = (service.status(), Running::start(service));
     // At least one try was refused, because the first is made at once.
-    tokio::time::timeout(Duration::from_millis(300), std::future::pending::<()>()).await.unwrap_err();
+    tokio::time::timeout(Duration::from_millis(300), std::future::pending::<()>())
+        .await
+        .unwrap_err();
     assert!(!running.has_ended());
     proxy.accept().await.unwrap();
     let connected = async || Ok::<_, String>(status.connections().is_consuming_open);
@@ -138,7 +155,8 @@ async fn a_service_without_a_consumer_is_an_error_that_says_what_to_add() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_mistake_in_code_is_an_error_even_if_the_service_was_told_to_stop_before_it_reached_its_broker() {
+async fn a_mistake_in_code_is_an_error_even_if_the_service_was_told_to_stop_before_it_reached_its_broker()
+ {
     let mut settings = Settings::default();
     settings.broker.url = Secret::from("amqp://127.0.0.1:1");
     let mut service = Service::new(&settings).with_graceful_shutdown(std::future::ready(()));
@@ -189,7 +207,8 @@ async fn a_missing_permission_is_an_error_that_names_what_it_was_for() {
     assert!(error.to_string().contains("\"Least permissions\" in the topology page"), "{error}");
 }
 
-/// The least permissions of the topology page are enough, also for messages with another user's `user_id`.
+/// The least permissions of the topology page are enough, also for messages with another user's
+/// `user_id`.
 #[tokio::test(flavor = "multi_thread")]
 async fn permissions_on_the_own_namespace_alone_are_enough_for_the_main_job() {
     if Broker::shared().await.management_url().is_none() {
@@ -209,18 +228,26 @@ async fn permissions_on_the_own_namespace_alone_are_enough_for_the_main_job() {
 
 /// A consumer of a quorum queue asks 4.3 for its ack timeout, which a classic queue does not know.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_classic_queue_that_the_settings_call_a_quorum_queue_ends_the_service_with_an_error_that_names_it() {
+async fn a_classic_queue_that_the_settings_call_a_quorum_queue_ends_the_service_with_an_error_that_names_it()
+ {
     if is_before_4_3().await {
         return not_tried(
             "a consumer that a classic queue refuses, because this broker ignores its arguments (4.3 does not)",
         );
     }
     let mut fixture = Fixture::new("called-quorum").await;
-    fixture.client.declare_queue(&fixture.queue, json!({ "x-queue-type": "classic" })).await.unwrap();
+    fixture
+        .client
+        .declare_queue(&fixture.queue, json!({ "x-queue-type": "classic" }))
+        .await
+        .unwrap();
     let queue = fixture.settings.queue_mut(&fixture.queue);
     (queue.declare, queue.queue_type) = (Declare::Existing, Some(QueueType::Quorum));
     let run = fixture.serve(|_| async { Ok::<_, Failure>(()) }).await;
     let error = run.ended().await.unwrap_err();
     assert!(matches!(error, Error::Refused { .. }), "{error}");
-    assert!(error.to_string().contains(&fixture.queue) && error.to_string().contains("classic"), "{error}");
+    assert!(
+        error.to_string().contains(&fixture.queue) && error.to_string().contains("classic"),
+        "{error}"
+    );
 }

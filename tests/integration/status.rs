@@ -24,14 +24,18 @@ async fn a_status_follows_the_service_from_its_start_through_an_outage_to_its_en
             Ok::<_, Failure>(())
         }
     };
-    let service = fixture.service().with_consumer(Consumer::new(fixture.queue.clone(), handler).decode(Raw));
+    let service =
+        fixture.service().with_consumer(Consumer::new(fixture.queue.clone(), handler).decode(Raw));
     let status = service.status();
     assert!(!status.is_ready() && !status.can_publish(), "it has not begun to connect: {status:?}");
     assert!(status.problems()[0].contains(&fixture.queue), "{:?}", status.problems());
     let run = Running::start(service);
     becomes(&status, "the service is ready", Status::is_ready).await;
     let [queue] = &status.queues()[..] else { panic!("{status:?}") };
-    assert_eq!((queue.queue.as_str(), queue.is_consuming, queue.last_error.as_deref()), (&*fixture.queue, true, None));
+    assert_eq!(
+        (queue.queue.as_str(), queue.is_consuming, queue.last_error.as_deref()),
+        (&*fixture.queue, true, None)
+    );
     fixture.publish("x").await;
     becomes(&status, "a delivery is in flight", |status| status.queues()[0].in_flight == 1).await;
     proxy.refuse().await;
@@ -67,13 +71,17 @@ async fn a_status_that_outlives_its_service_keeps_no_connection_open() {
         open => Err(format!("{open} connections are open")),
     };
     let handler = |_: Message<Bytes>| async { Ok::<_, Failure>(()) };
-    let service = fixture.service().with_consumer(Consumer::new(fixture.queue.clone(), handler).decode(Raw));
+    let service =
+        fixture.service().with_consumer(Consumer::new(fixture.queue.clone(), handler).decode(Raw));
     let status = service.status();
     let run = tokio::spawn(service.into_future());
     becomes(&status, "the service is ready", Status::is_ready).await;
     run.abort();
     eventually(SOON, "a service that was aborted is gone", is_gone).await.unwrap();
-    becomes(&status, "it is not ready", |status| !status.is_ready() && !status.connections().is_consuming_open).await;
+    becomes(&status, "it is not ready", |status| {
+        !status.is_ready() && !status.connections().is_consuming_open
+    })
+    .await;
 }
 
 /// While the service stops, Kubernetes and load balancers should know.
@@ -91,7 +99,8 @@ async fn a_service_that_is_stopping_is_not_ready_while_its_handlers_finish() {
             Ok::<_, Failure>(())
         }
     };
-    let service = fixture.service().with_consumer(Consumer::new(fixture.queue.clone(), handler).decode(Raw));
+    let service =
+        fixture.service().with_consumer(Consumer::new(fixture.queue.clone(), handler).decode(Raw));
     let status = service.status();
     let run = Running::start(service);
     fixture.is_declared(&fixture.queue).await;
@@ -104,7 +113,8 @@ async fn a_service_that_is_stopping_is_not_ready_while_its_handlers_finish() {
     assert_eq!(run.ended().await.unwrap().handled, 1);
 }
 
-/// A queue that may be declared and not read is never consumed, so a probe must not say so between two refusals.
+/// A queue that may be declared and not read is never consumed, so a probe must not say so between
+/// two refusals.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_queue_that_may_not_be_read_is_not_consumed_at_any_time_and_its_problem_names_no_user() {
     if Broker::shared().await.management_url().is_none() {
@@ -117,16 +127,21 @@ async fn a_queue_that_may_not_be_read_is_not_consumed_at_any_time_and_its_proble
     let all_but_the_queue = format!("^(?!{}$).*", fixture.queue.replace('.', "\\."));
     fixture.limit("writer", [".*", ".*", &all_but_the_queue]).await;
     let service = fixture.service().with_consumer(
-        Consumer::new(fixture.queue.clone(), |_: Message<Bytes>| async { Ok::<_, Failure>(()) }).decode(Raw),
+        Consumer::new(fixture.queue.clone(), |_: Message<Bytes>| async { Ok::<_, Failure>(()) })
+            .decode(Raw),
     );
     let status = service.status();
     let since = status.queues()[0].since;
     let run = Running::start(service);
     becomes(&status, "the refusal shows", |status| status.queues()[0].last_error.is_some()).await;
     let [queue] = &status.queues()[..] else { panic!("{status:?}") };
-    assert!(queue.last_error.as_ref().is_some_and(|error| error.contains("ACCESS_REFUSED")), "{queue:?}");
+    assert!(
+        queue.last_error.as_ref().is_some_and(|error| error.contains("ACCESS_REFUSED")),
+        "{queue:?}"
+    );
     assert_eq!((queue.is_consuming, queue.since), (false, since), "it was not consumed in between");
-    let (problems, user) = (status.problems(), fixture.settings.broker.username.as_deref().unwrap());
+    let (problems, user) =
+        (status.problems(), fixture.settings.broker.username.as_deref().unwrap());
     assert!(problems[0].contains(&fixture.queue) && !problems[0].contains(user), "{problems:?}");
     fixture.allow([".*"; 3]).await;
     becomes(&status, "the queue is consumed", Status::is_ready).await;

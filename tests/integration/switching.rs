@@ -14,8 +14,9 @@ use crate::support::{Fixture, Log, Running, not_tried};
 const DELAY: Duration = Duration::from_millis(1_500);
 const MESSAGES: usize = 10;
 
-/// Each message fails until it has waited, and is handled then, by whichever service has taken over by then. What the process holds when
-/// it stops, and what waits natively when the strategy changes, has not waited as far as the next service knows.
+/// Each message fails until it has waited, and is handled then, by whichever service has taken over
+/// by then. What the process holds when it stops, and what waits natively when the strategy
+/// changes, has not waited as far as the next service knows.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_queue_goes_through_all_strategies_with_messages_waiting_and_each_comes_home_once() {
     let has_native = native::is_known().await;
@@ -28,7 +29,8 @@ async fn a_queue_goes_through_all_strategies_with_messages_waiting_and_each_come
         WaitStrategy::Ladder,
         WaitStrategy::Tiers,
     ];
-    let strategies: Vec<_> = strategies.into_iter().filter(|it| *it != WaitStrategy::Native || has_native).collect();
+    let strategies: Vec<_> =
+        strategies.into_iter().filter(|it| *it != WaitStrategy::Native || has_native).collect();
     let mut fixture = Fixture::new("switched").await;
     fixture.settings.ladder.rung = Duration::from_millis(100);
     fixture.settings.ladder.max = Duration::from_millis(1_600);
@@ -47,9 +49,11 @@ async fn a_queue_goes_through_all_strategies_with_messages_waiting_and_each_come
     let last = strategies.len() - 1;
     for (round, strategy) in strategies.iter().enumerate() {
         fixture.retry().strategy = Some(*strategy);
-        // What stands in for the plugin's exchange cannot be declared. The rest of the topology is there by then.
+        // What stands in for the plugin's exchange cannot be declared. The rest of the topology is
+        // there by then.
         let is_found = *strategy == WaitStrategy::DelayedExchange;
-        fixture.settings.topology = if is_found { TopologyMode::Check } else { TopologyMode::Declare };
+        fixture.settings.topology =
+            if is_found { TopologyMode::Check } else { TopologyMode::Declare };
         let (failed, log) = (Log::default(), handled.clone());
         let failing = failed.clone();
         let run = fixture
@@ -57,7 +61,8 @@ async fn a_queue_goes_through_all_strategies_with_messages_waiting_and_each_come
                 let text = String::from_utf8_lossy(&message.body).into_owned();
                 let fails = message.hop() == 0;
                 if !fails {
-                    // What a stop hands back on 4.3 comes to a native queue as if it had waited once more, so waits are not counted.
+                    // What a stop hands back on 4.3 comes to a native queue as if it had waited
+                    // once more, so waits are not counted.
                     log.push(text);
                 } else if text.starts_with(&format!("{round}-")) {
                     failing.push(());
@@ -76,11 +81,16 @@ async fn a_queue_goes_through_all_strategies_with_messages_waiting_and_each_come
     }
     let mut seen = handled.all();
     seen.sort();
-    let expected: Vec<_> =
-        (0..=last).flat_map(|round| (0..MESSAGES).map(move |index| format!("{round}-{index}"))).collect();
+    let expected: Vec<_> = (0..=last)
+        .flat_map(|round| (0..MESSAGES).map(move |index| format!("{round}-{index}")))
+        .collect();
     assert_eq!(seen, expected);
     let depth = async |queue: &str| fixture.client.depth(queue).await.unwrap();
-    let left = (depth(&fixture.queue).await, depth(&fixture.parked()).await, depth(&fixture.stray()).await);
+    let left = (
+        depth(&fixture.queue).await,
+        depth(&fixture.parked()).await,
+        depth(&fixture.stray()).await,
+    );
     assert_eq!(left, (0, 0, 0));
 }
 
@@ -97,7 +107,8 @@ struct Moving {
 }
 
 impl Moving {
-    /// A service whose messages wait long enough to be moved meanwhile, and often enough to be handled afterwards.
+    /// A service whose messages wait long enough to be moved meanwhile, and often enough to be
+    /// handled afterwards.
     async fn new() -> Self {
         let mut fixture = Fixture::new("moved").await;
         fixture.settings.ladder.rung = Duration::from_millis(100);
@@ -122,11 +133,13 @@ impl Moving {
         }
     }
 
-    /// A service on these queues. The first attempt of each message fails, and all others too unless messages `may_end`.
+    /// A service on these queues. The first attempt of each message fails, and all others too
+    /// unless messages `may_end`.
     async fn serve(&self, queues: &[&str], may_end: bool) -> Running {
         let mut service = self.fixture.service();
         for queue in queues {
-            let (begun, handled, name) = (self.begun.clone(), self.handled.clone(), (*queue).to_owned());
+            let (begun, handled, name) =
+                (self.begun.clone(), self.handled.clone(), (*queue).to_owned());
             let handler = move |message: Message<Bytes>| {
                 let attempted = (name.clone(), String::from_utf8_lossy(&message.body).into_owned());
                 let is_first = !begun.all().contains(&attempted);
@@ -142,10 +155,19 @@ impl Moving {
         Running::start(service)
     }
 
-    /// Moves the service to a queue that waits in this way, and returns what is handled meanwhile, by queue.
-    async fn moves(&mut self, from: &str, to: &str, strategy: WaitStrategy) -> Vec<(String, String)> {
-        let each = |what: &str| -> Vec<_> { (0..MESSAGES).map(|index| format!("{what} {from}: {index}")).collect() };
-        let (before, between, after) = (each("before"), format!("between {from} and {to}"), each("after"));
+    /// Moves the service to a queue that waits in this way, and returns what is handled meanwhile,
+    /// by queue.
+    async fn moves(
+        &mut self,
+        from: &str,
+        to: &str,
+        strategy: WaitStrategy,
+    ) -> Vec<(String, String)> {
+        let each = |what: &str| -> Vec<_> {
+            (0..MESSAGES).map(|index| format!("{what} {from}: {index}")).collect()
+        };
+        let (before, between, after) =
+            (each("before"), format!("between {from} and {to}"), each("after"));
         // The service as it was. At its end all of its messages wait, or are in the queue again.
         let begun = self.begun.all().len();
         let run = self.serve(&[from], false).await;
@@ -174,20 +196,25 @@ impl Moving {
         let of = |queue: &str, bodies: Vec<String>| -> Vec<_> {
             bodies.into_iter().map(|body| (queue.to_owned(), body)).collect()
         };
-        [of(from, before), of(from, vec![between.clone()]), of(to, vec![between]), of(to, after)].concat()
+        [of(from, before), of(from, vec![between.clone()]), of(to, vec![between]), of(to, after)]
+            .concat()
     }
 }
 
-/// The way out of a queue that was declared for another strategy: "Take another queue". Only what is published while both are bound comes
-/// to both.
+/// The way out of a queue that was declared for another strategy: "Take another queue". Only what
+/// is published while both are bound comes to both.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_service_moves_to_native_and_back_by_another_queue_while_messages_wait_and_each_is_handled_once() {
+async fn a_service_moves_to_native_and_back_by_another_queue_while_messages_wait_and_each_is_handled_once()
+ {
     if !native::is_known().await {
-        return not_tried("a move to strategy native and back, because this broker does not know it (4.3 does)");
+        return not_tried(
+            "a move to strategy native and back, because this broker does not know it (4.3 does)",
+        );
     }
     for strategy in [WaitStrategy::Tiers, WaitStrategy::Ladder] {
         let mut service = Moving::new().await;
-        let (first, second) = (service.fixture.queue.clone(), format!("{}.v2", service.fixture.queue));
+        let (first, second) =
+            (service.fixture.queue.clone(), format!("{}.v2", service.fixture.queue));
         service.add(&first, strategy).await;
         let mut expected = service.moves(&first, &second, WaitStrategy::Native).await;
         expected.extend(service.moves(&second, &first, strategy).await);
@@ -195,7 +222,8 @@ async fn a_service_moves_to_native_and_back_by_another_queue_while_messages_wait
         handled.sort();
         expected.sort();
         assert_eq!(handled, expected, "{strategy}");
-        for queue in [service.fixture.parked(), format!("{second}.parked"), service.fixture.stray()] {
+        for queue in [service.fixture.parked(), format!("{second}.parked"), service.fixture.stray()]
+        {
             service.fixture.has_depth(&queue, 0).await;
         }
     }

@@ -1,4 +1,5 @@
-//! What is declared, what is only checked, and the errors if an object exists with different arguments.
+//! What is declared, what is only checked, and the errors if an object exists with different
+//! arguments.
 
 use rehop::settings::{BindingSettings, Declare, QueueType, TopologyMode};
 use rehop::topology::Role;
@@ -38,15 +39,21 @@ async fn for_a_queue_of_another_namespace_the_error_names_both_namespaces() {
     assert!(matches!(&error, Error::Mismatch { .. }), "{error}");
     let text = error.to_string();
     assert!(
-        text.contains(&format!("set namespace = {original:?}")) && text.contains(&format!("{renamed:?}")),
+        text.contains(&format!("set namespace = {original:?}"))
+            && text.contains(&format!("{renamed:?}")),
         "{text}"
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_classic_queue_where_a_quorum_queue_is_needed_is_an_error_that_names_the_queue_and_the_way_to_keep_it() {
+async fn a_classic_queue_where_a_quorum_queue_is_needed_is_an_error_that_names_the_queue_and_the_way_to_keep_it()
+ {
     let fixture = Fixture::new("classic").await;
-    fixture.client.declare_queue(&fixture.queue, json!({ "x-queue-type": "classic" })).await.unwrap();
+    fixture
+        .client
+        .declare_queue(&fixture.queue, json!({ "x-queue-type": "classic" }))
+        .await
+        .unwrap();
     let error = fixture.start_error().await;
     // Versions differ in which of the arguments the broker checks first.
     let Error::Mismatch { what, found, .. } = &error else { panic!("{error}") };
@@ -55,7 +62,8 @@ async fn a_classic_queue_where_a_quorum_queue_is_needed_is_an_error_that_names_t
     assert!(error.to_string().contains("declare = \"existing\""), "{error}");
 }
 
-/// The queue is as rehop's first version declared it. The error must not lead its reader to delete parked messages.
+/// The queue is as rehop's first version declared it. The error must not lead its reader to delete
+/// parked messages.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_parked_queue_of_an_earlier_version_is_left_as_it_is_until_another_takes_its_place() {
     let mut fixture = Fixture::new("old-parked").await;
@@ -88,7 +96,10 @@ async fn an_exchange_of_another_type_is_an_error_that_names_both_types() {
     let error = fixture.start_error().await;
     let Error::Mismatch { what, argument, wanted, found, .. } = &error else { panic!("{error}") };
     assert_eq!(what, &format!("exchange {wait:?}"));
-    assert_eq!((argument.as_str(), wanted.as_str(), found.as_str()), ("type", "'headers'", "'topic'"));
+    assert_eq!(
+        (argument.as_str(), wanted.as_str(), found.as_str()),
+        ("type", "'headers'", "'topic'")
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -101,16 +112,27 @@ async fn a_binding_to_an_exchange_that_does_not_exist_is_an_error_that_names_it(
     assert!(error.to_string().contains(&exchange), "{error}");
 }
 
-/// Takes messages of an existing queue through a wait, an immediate attempt if the queue counts deliveries, and parking.
-async fn takes_existing(test: &str, queue_type: &str, known_as: Option<QueueType>, attempts: &[(u32, u32)]) {
+/// Takes messages of an existing queue through a wait, an immediate attempt if the queue counts
+/// deliveries, and parking.
+async fn takes_existing(
+    test: &str,
+    queue_type: &str,
+    known_as: Option<QueueType>,
+    attempts: &[(u32, u32)],
+) {
     let mut fixture = Fixture::new(test).await;
     fixture.retry().immediate = Some(1);
     fixture.retry().delays = millis([100]);
     let queue = fixture.settings.queue_mut(&fixture.queue);
     (queue.declare, queue.queue_type) = (Declare::Existing, known_as);
-    fixture.client.declare_queue(&fixture.queue, json!({ "x-queue-type": queue_type })).await.unwrap();
-    let (run, seen) =
-        fixture.serve_noting(|message| (message.attempt(), message.hop()), Err(Failure::transient("no"))).await;
+    fixture
+        .client
+        .declare_queue(&fixture.queue, json!({ "x-queue-type": queue_type }))
+        .await
+        .unwrap();
+    let (run, seen) = fixture
+        .serve_noting(|message| (message.attempt(), message.hop()), Err(Failure::transient("no")))
+        .await;
     fixture.publish("x").await;
     rehop_testing::eventually(SOON, "the parked queue is there", async || {
         fixture.client.depth(&fixture.parked()).await.is_ok()
@@ -122,17 +144,29 @@ async fn takes_existing(test: &str, queue_type: &str, known_as: Option<QueueType
     assert_eq!(seen.all(), attempts);
     assert_eq!(parked.headers["rehop-reason"], "exhausted");
     // The queue is unchanged: declaring it with the same arguments still works.
-    fixture.client.declare_queue(&fixture.queue, json!({ "x-queue-type": queue_type })).await.unwrap();
+    fixture
+        .client
+        .declare_queue(&fixture.queue, json!({ "x-queue-type": queue_type }))
+        .await
+        .unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_existing_quorum_queue_is_used_as_it_is() {
-    takes_existing("existing-quorum", "quorum", Some(QueueType::Quorum), &[(1, 0), (2, 0), (3, 1), (4, 1)]).await;
+    takes_existing(
+        "existing-quorum",
+        "quorum",
+        Some(QueueType::Quorum),
+        &[(1, 0), (2, 0), (3, 1), (4, 1)],
+    )
+    .await;
 }
 
-/// A classic queue does not count deliveries, so only a first delivery may get an immediate attempt.
+/// A classic queue does not count deliveries, so only a first delivery may get an immediate
+/// attempt.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_existing_classic_queue_is_used_as_it_is_and_a_redelivered_message_gets_no_immediate_attempt() {
+async fn an_existing_classic_queue_is_used_as_it_is_and_a_redelivered_message_gets_no_immediate_attempt()
+ {
     takes_existing("existing-classic", "classic", None, &[(1, 0), (2, 0), (3, 1), (4, 1)]).await;
 }
 
@@ -163,7 +197,8 @@ async fn in_check_mode_nothing_is_declared_and_what_is_missing_is_named() {
     assert_eq!(run.stop().await.waited, 2);
 }
 
-/// Two services of one namespace with different delays: each declares the wait queues that it needs.
+/// Two services of one namespace with different delays: each declares the wait queues that it
+/// needs.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_service_of_a_namespace_with_other_delays_starts_beside_the_first() {
     let mut fixture = Fixture::new("other-delays").await;

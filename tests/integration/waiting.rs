@@ -41,7 +41,8 @@ async fn a_retry_after_longer_than_any_tier_waits_in_several_legs_and_no_handler
     let (seen, summary) = attempts_after(&fixture, 5_900).await;
     assert!(seen[1] >= Duration::from_millis(5_900), "{seen:?}");
     assert_eq!(seen.len(), 2);
-    // 2 s + 2 s + 1.9 s, which takes another 2 s unless the first two are so late together that nothing is left.
+    // 2 s + 2 s + 1.9 s, which takes another 2 s unless the first two are so late together that
+    // nothing is left.
     assert!((2..=3).contains(&summary.waited) && summary.handled == 1, "{summary}");
 }
 
@@ -62,10 +63,13 @@ async fn a_wait_of_several_legs_uses_up_one_of_the_policys_waits() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_retry_after_that_needs_more_than_eight_legs_parks_the_message_and_says_how_long_a_wait_can_be() {
+async fn a_retry_after_that_needs_more_than_eight_legs_parks_the_message_and_says_how_long_a_wait_can_be()
+ {
     let fixture = Fixture::new("too-long").await;
     let longest = Duration::from_millis(8 * 200);
-    let run = fixture.serve_always(Err(Failure::transient("busy").after(longest + Duration::from_millis(1)))).await;
+    let run = fixture
+        .serve_always(Err(Failure::transient("busy").after(longest + Duration::from_millis(1))))
+        .await;
     fixture.publish("x").await;
     let parked = fixture.drain_parked(1).await.remove(0);
     assert_eq!(run.stop().await.waited, 0);
@@ -89,9 +93,12 @@ async fn waits_follow_the_delays_in_order_and_are_never_shorter() {
     assert!(seen[2] - seen[1] >= Duration::from_millis(100));
 }
 
-/// Publishes one message to a service whose handler always fails, and returns how many attempts there were and the reason.
-/// `message` is made when the service runs: it may have a deadline.
-async fn attempts_until_parked(fixture: &Fixture, message: impl FnOnce() -> Publish) -> (usize, String) {
+/// Publishes one message to a service whose handler always fails, and returns how many attempts
+/// there were and the reason. `message` is made when the service runs: it may have a deadline.
+async fn attempts_until_parked(
+    fixture: &Fixture,
+    message: impl FnOnce() -> Publish,
+) -> (usize, String) {
     let (run, seen) = fixture.serve_noting(|_| (), Err(Failure::transient("no"))).await;
     fixture.client.publish(message()).await.unwrap();
     let parked = fixture.drain_parked(1).await.remove(0);
@@ -122,7 +129,8 @@ async fn producers_can_give_the_deadline_in_a_header_of_another_name_and_as_text
     assert_eq!(attempts_until_parked(&fixture, message).await, (0, "expired".to_owned()));
 }
 
-/// The broker itself would drop the message at the end of its `expiration` if it were still in the work queue.
+/// The broker itself would drop the message at the end of its `expiration` if it were still in the
+/// work queue.
 #[tokio::test(flavor = "multi_thread")]
 async fn expiration_and_timestamp_make_a_deadline_that_is_kept_over_hops() {
     let mut fixture = Fixture::new("expiration").await;

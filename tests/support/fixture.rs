@@ -1,4 +1,5 @@
-//! One test's part of the broker: its names, its settings, a client, and the services that it starts.
+//! One test's part of the broker: its names, its settings, a client, and the services that it
+//! starts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +7,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use rehop::settings::{ConsumeSettings, RetrySettings, Secret};
 use rehop::{Consumer, Failure, Message, Raw, Service, Settings, Status, Topology};
-use rehop_testing::{Broker, Client, ClientError, Management, Namespace, Proxy, Publish, Received, eventually};
+use rehop_testing::{
+    Broker, Client, ClientError, Management, Namespace, Proxy, Publish, Received, eventually,
+};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
@@ -24,7 +27,8 @@ pub(crate) struct Fixture {
 }
 
 impl Fixture {
-    /// The body of the messages with which [`fill_parked`](Self::fill_parked) fills the parked queue.
+    /// The body of the messages with which [`fill_parked`](Self::fill_parked) fills the parked
+    /// queue.
     pub(crate) const FILLS: &str = "fills";
 
     /// A namespace with one queue on the shared broker, and waits of 100 and 200 ms.
@@ -70,7 +74,8 @@ impl Fixture {
         proxy
     }
 
-    /// Services that are started from now on connect through a relay that holds a frame back, and then through this proxy.
+    /// Services that are started from now on connect through a relay that holds a frame back, and
+    /// then through this proxy.
     pub(crate) async fn put_behind_frame_hold(&mut self, held: Held) -> (Proxy, FrameHold) {
         let proxy = self.put_behind_proxy().await;
         let hold = FrameHold::start(proxy.address(), held).await;
@@ -96,20 +101,30 @@ impl Fixture {
         self.client.drain(&self.parked(), count, SOON).await.unwrap()
     }
 
-    /// Takes parked messages until one has this body. After a connection was lost, some that were parked before may come first, again.
+    /// Takes parked messages until one has this body. After a connection was lost, some that were
+    /// parked before may come first, again.
     pub(crate) async fn drain_parked_until(&self, body: &str, within: Duration) {
         let what = format!("{body:?} is parked");
         eventually(within, &what, async || {
-            let parked = self.client.get_all(&self.parked()).await.map_err(|error| error.to_string())?;
+            let parked =
+                self.client.get_all(&self.parked()).await.map_err(|error| error.to_string())?;
             let bodies: Vec<_> = parked.iter().map(Received::text).collect();
-            if bodies.iter().any(|parked| parked == body) { Ok(true) } else { Err(format!("{bodies:?}")) }
+            if bodies.iter().any(|parked| parked == body) {
+                Ok(true)
+            } else {
+                Err(format!("{bodies:?}"))
+            }
         })
         .await
         .unwrap();
     }
 
-    /// Starts a service on the queue that takes raw bodies, and waits until it is connected, unless it ends, and the queue exists.
-    pub(crate) async fn serve<R>(&self, handler: impl Fn(Message<Bytes>) -> R + Send + Sync + 'static) -> Running
+    /// Starts a service on the queue that takes raw bodies, and waits until it is connected, unless
+    /// it ends, and the queue exists.
+    pub(crate) async fn serve<R>(
+        &self,
+        handler: impl Fn(Message<Bytes>) -> R + Send + Sync + 'static,
+    ) -> Running
     where
         R: Future<Output = Result<(), Failure>> + Send + 'static,
     {
@@ -124,7 +139,8 @@ impl Fixture {
         run
     }
 
-    /// Starts a service that takes raw bodies from the queue. Returns its status too, and does not wait until the queue is declared.
+    /// Starts a service that takes raw bodies from the queue. Returns its status too, and does not
+    /// wait until the queue is declared.
     pub(crate) async fn start<R>(
         &self,
         handler: impl Fn(Message<Bytes>) -> R + Send + Sync + 'static,
@@ -158,7 +174,8 @@ impl Fixture {
         (serving.await, seen)
     }
 
-    /// A service whose handlers record that they have started, and each wait for a permit before they return.
+    /// A service whose handlers record that they have started, and each wait for a permit before
+    /// they return.
     pub(crate) async fn serve_gated(
         &self,
         permits: usize,
@@ -179,7 +196,9 @@ impl Fixture {
 
     pub(crate) async fn is_declared(&self, queue: &str) {
         let what = format!("queue {queue} is declared");
-        eventually(SOON, &what, async || self.client.depth(queue).await.map(|_| true)).await.unwrap();
+        eventually(SOON, &what, async || self.client.depth(queue).await.map(|_| true))
+            .await
+            .unwrap();
     }
 
     pub(crate) async fn has_depth(&self, queue: &str, depth: u32) {
@@ -204,9 +223,11 @@ impl Fixture {
 
     /// Publishes to an exchange whose binding may not be declared yet.
     pub(crate) async fn publish_when_bound(&self, message: Publish) {
-        eventually(SOON, "a route for the message", async || self.client.publish(message.clone()).await.map(|()| true))
-            .await
-            .unwrap();
+        eventually(SOON, "a route for the message", async || {
+            self.client.publish(message.clone()).await.map(|()| true)
+        })
+        .await
+        .unwrap();
     }
 
     /// Declares everything, so that messages can be published before a service starts.
@@ -228,12 +249,14 @@ impl Fixture {
         self.management().set_policy(queue, &pattern, definition).await.unwrap();
     }
 
-    /// Waits until the broker counts so many unacked messages of the queue, none of them ready. Its counts are some seconds old.
+    /// Waits until the broker counts so many unacked messages of the queue, none of them ready. Its
+    /// counts are some seconds old.
     pub(crate) async fn has_unacked(&self, count: u64) {
         let management = self.management();
         let counted = async || {
             let queue = management.queue(&self.queue).await.map_err(|error| error.to_string())?;
-            let counts = ["messages_unacknowledged", "messages_ready"].map(|name| queue[name].as_u64());
+            let counts =
+                ["messages_unacknowledged", "messages_ready"].map(|name| queue[name].as_u64());
             if counts == [Some(count), Some(0)] { Ok(true) } else { Err(format!("{counts:?}")) }
         };
         eventually(SOON, "the broker counts what is unacked", counted).await.unwrap();
@@ -243,18 +266,22 @@ impl Fixture {
         self.management().delete_policy(queue).await.unwrap();
     }
 
-    /// Fills the parked queue: it refuses messages until its policy is [cleared](Self::clear_policy).
+    /// Fills the parked queue: it refuses messages until its policy is
+    /// [cleared](Self::clear_policy).
     pub(crate) async fn fill_parked(&self) {
-        self.set_policy(&self.parked(), json!({ "max-length": 1, "overflow": "reject-publish" })).await;
+        self.set_policy(&self.parked(), json!({ "max-length": 1, "overflow": "reject-publish" }))
+            .await;
         // A quorum queue accepts a few messages more than its limit.
         let fills = async || {
-            let published = self.client.publish(Publish::to_queue(self.parked()).body(Self::FILLS)).await;
+            let published =
+                self.client.publish(Publish::to_queue(self.parked()).body(Self::FILLS)).await;
             matches!(published, Err(ClientError::Refused { .. }))
         };
         eventually(SOON, "the parked queue is full", fills).await.unwrap();
     }
 
-    /// Services that are started from now on have a user with only these permissions: configure, write, read.
+    /// Services that are started from now on have a user with only these permissions: configure,
+    /// write, read.
     pub(crate) async fn limit(&mut self, user: &str, permissions: [&str; 3]) {
         let user = format!("{user}-{}", self.namespace.name());
         self.management().add_user(&user, "pass").await.unwrap();
@@ -281,8 +308,12 @@ impl Fixture {
     /// The error of a service that cannot start.
     pub(crate) async fn start_error(&self) -> rehop::Error {
         let run = self.service().with_consumer(
-            Consumer::new(self.queue.clone(), |_: Message<Bytes>| async { Ok::<_, Failure>(()) }).decode(Raw),
+            Consumer::new(self.queue.clone(), |_: Message<Bytes>| async { Ok::<_, Failure>(()) })
+                .decode(Raw),
         );
-        tokio::time::timeout(SOON, run.into_future()).await.expect("the service ends in time").unwrap_err()
+        tokio::time::timeout(SOON, run.into_future())
+            .await
+            .expect("the service ends in time")
+            .unwrap_err()
     }
 }

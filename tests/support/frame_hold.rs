@@ -19,8 +19,9 @@ pub(crate) enum Held {
     ConsumeOk(usize),
 }
 
-/// A relay between clients and a proxy. It holds a frame back, and what the same side sends after it on the same connection, until
-/// [`release`](Self::release). What is still held back when the connection ends is lost. All else passes, in both directions.
+/// A relay between clients and a proxy. It holds a frame back, and what the same side sends after
+/// it on the same connection, until [`release`](Self::release). What is still held back when the
+/// connection ends is lost. All else passes, in both directions.
 ///
 /// A proxy alone would have to be paused before the frame, and could not tell when it was sent.
 pub(crate) struct FrameHold {
@@ -55,7 +56,9 @@ impl FrameHold {
     /// Waits until the frame was sent.
     pub(crate) async fn is_reached(&self) {
         let reached = is_set(&self.hold.is_reached);
-        tokio::time::timeout(SOON, reached).await.expect("the frame that is to be held back is sent in time");
+        tokio::time::timeout(SOON, reached)
+            .await
+            .expect("the frame that is to be held back is sent in time");
     }
 
     /// Lets through what is held back.
@@ -107,7 +110,11 @@ async fn relay(client: TcpStream, proxy: String, hold: Arc<Hold>) -> io::Result<
     }
 }
 
-async fn pass_frames(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, hold: &Hold) -> io::Result<()> {
+async fn pass_frames(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    hold: &Hold,
+) -> io::Result<()> {
     let mut bytes: Vec<u8> = Vec::with_capacity(16 * 1024);
     while from.read_buf(&mut bytes).await? > 0 {
         while let Some(length) = first_frame(&bytes) {
@@ -119,7 +126,8 @@ async fn pass_frames(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, hold: &Hol
     Ok(())
 }
 
-/// The length of the first frame, or of the protocol header that comes before all frames. `None` while a part of it is missing.
+/// The length of the first frame, or of the protocol header that comes before all frames. `None`
+/// while a part of it is missing.
 fn first_frame(bytes: &[u8]) -> Option<usize> {
     let length = match bytes {
         [b'A', b'M', b'Q', b'P', ..] => 8,

@@ -1,4 +1,5 @@
-//! A minimal AMQP client that sends and returns properties and routing keys as raw bytes; client libraries decode them.
+//! A minimal AMQP client that sends and returns properties and routing keys as raw bytes; client
+//! libraries decode them.
 
 use lapin::uri::AMQPUri;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -22,14 +23,20 @@ impl RawClient {
     pub(crate) async fn connect(amqp_url: &str) -> Self {
         let uri: AMQPUri = amqp_url.parse().unwrap();
         let user = &uri.authority.userinfo;
-        let stream = TcpStream::connect((uri.authority.host.as_str(), uri.authority.port)).await.unwrap();
+        let stream =
+            TcpStream::connect((uri.authority.host.as_str(), uri.authority.port)).await.unwrap();
         let mut client = Self { stream };
         client.stream.write_all(b"AMQP\0\0\x09\x01").await.unwrap();
         client.receive(START).await;
         let login = format!("\0{}\0{}", user.username, user.password);
         // Without client properties.
         client
-            .send(0, START_OK, &[&[0; 4][..], &short(b"PLAIN"), &long(login.as_bytes()), &short(b"en_US")].concat())
+            .send(
+                0,
+                START_OK,
+                &[&[0; 4][..], &short(b"PLAIN"), &long(login.as_bytes()), &short(b"en_US")]
+                    .concat(),
+            )
             .await;
         let mut limits = client.receive(TUNE).await;
         // No heartbeats.
@@ -47,7 +54,8 @@ impl RawClient {
 
     /// Publishes a message, and waits for its confirm.
     pub(crate) async fn publish(&mut self, exchange: &str, message: &RawMessage) {
-        let address = [&[0, 0][..], &short(exchange.as_bytes()), &short(&message.routing_key), &[0]].concat();
+        let address =
+            [&[0, 0][..], &short(exchange.as_bytes()), &short(&message.routing_key), &[0]].concat();
         self.send(1, PUBLISH, &address).await;
         let size = u64::try_from(message.body.len()).unwrap().to_be_bytes();
         self.frame(HEADER, 1, &[&[0, 60, 0, 0][..], &size, &message.properties].concat()).await;

@@ -21,7 +21,8 @@ impl Running {
         let task = tokio::spawn(async {
             let ended = run.await;
             if let Err(error) = &ended {
-                // A test that waits for what the service should do would not learn why it waits in vain.
+                // A test that waits for what the service should do would not learn why it waits in
+                // vain.
                 eprintln!("a service ended: {error}");
             }
             ended
@@ -35,7 +36,11 @@ impl Running {
 
     pub(crate) async fn stop(self) -> Summary {
         let _ = self.stop.send(());
-        tokio::time::timeout(SOON, self.task).await.expect("the service stops in time").unwrap().unwrap()
+        tokio::time::timeout(SOON, self.task)
+            .await
+            .expect("the service stops in time")
+            .unwrap()
+            .unwrap()
     }
 
     /// Tells it to stop, without waiting for it.
@@ -48,7 +53,8 @@ impl Running {
     /// Drops the service, whatever it is doing.
     pub(crate) async fn abort(self) {
         self.task.abort();
-        let ended = tokio::time::timeout(SOON, self.task).await.expect("the service is dropped in time");
+        let ended =
+            tokio::time::timeout(SOON, self.task).await.expect("the service is dropped in time");
         assert!(ended.is_err_and(|error| error.is_cancelled()), "it was still running");
     }
 

@@ -1,4 +1,5 @@
-//! One chain's spans, as the collector received them, and a listing of them that a test can compare.
+//! One chain's spans, as the collector received them, and a listing of them that a test can
+//! compare.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -46,16 +47,23 @@ pub(crate) struct Chain {
 impl Chain {
     /// Waits for this many spans of the producer's trace and returns them.
     pub(crate) async fn of(producer: &Producer, fixture: &Fixture, count: usize) -> Self {
-        let spans = spans(&format!("{count} spans"), |span| hex(&span.trace_id) == producer.trace, count).await;
+        let spans =
+            spans(&format!("{count} spans"), |span| hex(&span.trace_id) == producer.trace, count)
+                .await;
         undoubted(&spans, &producer.span);
-        Self { spans, producer: producer.span.clone(), namespace: fixture.namespace.name().to_owned() }
+        Self {
+            spans,
+            producer: producer.span.clone(),
+            namespace: fixture.namespace.name().to_owned(),
+        }
     }
 
     /// All spans of the fixture's queue, whichever trace they belong to.
     pub(crate) async fn of_queue(fixture: &Fixture, count: usize) -> Self {
         let template = fixture.queue.clone();
         let is_ours = move |span: &Span| {
-            attribute(&span.attributes, "messaging.destination.template").as_ref() == Some(&template)
+            attribute(&span.attributes, "messaging.destination.template").as_ref()
+                == Some(&template)
         };
         let spans = spans(&format!("{count} spans"), is_ours, count).await;
         undoubted(&spans, "");
@@ -63,7 +71,9 @@ impl Chain {
     }
 
     pub(crate) fn attempt(&self, number: u32) -> &Span {
-        self.process().find(|span| attribute(&span.attributes, "rehop.attempt") == Some(number.to_string())).unwrap()
+        self.process()
+            .find(|span| attribute(&span.attributes, "rehop.attempt") == Some(number.to_string()))
+            .unwrap()
     }
 
     pub(crate) fn process(&self) -> impl Iterator<Item = &Span> {
@@ -74,11 +84,13 @@ impl Chain {
         self.spans.iter().filter(|span| span.name.starts_with(start)).collect()
     }
 
-    /// One line for each span, with its name, kind, parent, links and distinguishing attributes; children follow their parents.
+    /// One line for each span, with its name, kind, parent, links and distinguishing attributes;
+    /// children follow their parents.
     pub(crate) fn outline(&self) -> String {
         let mut text = String::new();
         let known = |id: &[u8]| self.spans.iter().any(|span| span.span_id == id);
-        let mut roots: Vec<_> = self.spans.iter().filter(|span| !known(&span.parent_span_id)).collect();
+        let mut roots: Vec<_> =
+            self.spans.iter().filter(|span| !known(&span.parent_span_id)).collect();
         roots.sort_by_key(|span| order(span));
         for span in roots {
             self.draw(span, 0, &mut text);
@@ -87,7 +99,8 @@ impl Chain {
     }
 
     fn draw(&self, span: &Span, depth: usize, text: &mut String) {
-        let kind = SpanKind::try_from(span.kind).unwrap().as_str_name().trim_start_matches("SPAN_KIND_");
+        let kind =
+            SpanKind::try_from(span.kind).unwrap().as_str_name().trim_start_matches("SPAN_KIND_");
         let name = span.name.replace(&self.namespace, "ns");
         write!(text, "{}{name} {kind}", "  ".repeat(depth)).unwrap();
         if depth == 0 {
@@ -115,7 +128,8 @@ impl Chain {
             write!(text, " link={}", self.known_as(&link.span_id)).unwrap();
         }
         text.push('\n');
-        let mut children: Vec<_> = self.spans.iter().filter(|child| child.parent_span_id == span.span_id).collect();
+        let mut children: Vec<_> =
+            self.spans.iter().filter(|child| child.parent_span_id == span.span_id).collect();
         children.sort_by_key(|span| order(span));
         for child in children {
             self.draw(child, depth + 1, text);
@@ -139,8 +153,9 @@ impl Chain {
     }
 }
 
-/// Jaeger doubts no clock if the producer and the service are on one host. If they are on two, however long the producer's span is, it doubts
-/// nothing but the attempts before the first wait, and what is below them. Without the producer's span, only those lack their parent.
+/// Jaeger doubts no clock if the producer and the service are on one host. If they are on two,
+/// however long the producer's span is, it doubts nothing but the attempts before the first wait,
+/// and what is below them. Without the producer's span, only those lack their parent.
 pub(crate) fn undoubted(spans: &[Span], producer: &str) {
     let timed = |span: &Span| Timed {
         id: hex(&span.span_id),
@@ -152,13 +167,25 @@ pub(crate) fn undoubted(spans: &[Span], producer: &str) {
     for trace in spans.iter().map(|span| &span.trace_id).collect::<BTreeSet<_>>() {
         let of_trace = || spans.iter().filter(|span| &span.trace_id == trace);
         let begin = of_trace().map(|span| i128::from(span.start_time_unix_nano)).min().unwrap();
-        for (host, millis) in
-            [("service", 12), ("producer", 0), ("producer", 12), ("producer", 150), ("producer", 60_000)]
-        {
+        for (host, millis) in [
+            ("service", 12),
+            ("producer", 0),
+            ("producer", 12),
+            ("producer", 150),
+            ("producer", 60_000),
+        ] {
             let (start, id) = (begin - 1, producer.to_owned());
-            let publish =
-                Timed { id, parent: String::new(), host: host.to_owned(), start, end: start + millis * 1_000_000 };
-            let all: Vec<_> = of_trace().map(timed).chain(Some(publish).filter(|_| !producer.is_empty())).collect();
+            let publish = Timed {
+                id,
+                parent: String::new(),
+                host: host.to_owned(),
+                start,
+                end: start + millis * 1_000_000,
+            };
+            let all: Vec<_> = of_trace()
+                .map(timed)
+                .chain(Some(publish).filter(|_| !producer.is_empty()))
+                .collect();
             for (doubted, shift) in clocks::doubted(&all) {
                 let of = |id: &str| of_trace().find(|span| hex(&span.span_id) == id);
                 let mut top = of(doubted).unwrap();
@@ -176,7 +203,8 @@ pub(crate) fn undoubted(spans: &[Span], producer: &str) {
     }
 }
 
-/// A wait comes before the attempt that follows it. Its start has a resolution of a millisecond, so times alone are not enough.
+/// A wait comes before the attempt that follows it. Its start has a resolution of a millisecond, so
+/// times alone are not enough.
 fn order(span: &Span) -> (u32, bool, u64) {
     let hop = attribute(&span.attributes, "rehop.hop").map_or(0, |hop| hop.parse().unwrap());
     (hop, span.name.starts_with("process "), span.start_time_unix_nano)
@@ -190,9 +218,14 @@ pub(crate) fn hex(id: &[u8]) -> String {
 pub(crate) async fn spans(what: &str, is_ours: impl Fn(&Span) -> bool, count: usize) -> Vec<Span> {
     eventually(SOON, what, async || {
         flush().await.map_err(|error| error.to_string())?;
-        let found: Vec<_> = collector().arrived().spans.iter().filter(|span| is_ours(span)).cloned().collect();
+        let found: Vec<_> =
+            collector().arrived().spans.iter().filter(|span| is_ours(span)).cloned().collect();
         let names: Vec<_> = found.iter().map(|span| span.name.clone()).collect();
-        if found.len() >= count { Ok(Some(found)) } else { Err(format!("{} spans: {names:?}", names.len())) }
+        if found.len() >= count {
+            Ok(Some(found))
+        } else {
+            Err(format!("{} spans: {names:?}", names.len()))
+        }
     })
     .await
     .unwrap()

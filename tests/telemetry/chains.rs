@@ -16,7 +16,8 @@ type Body = Message<bytes::Bytes>;
 /// A handler's result, by the number of the attempt.
 type Answer = fn(u32) -> Result<(), Failure>;
 
-/// Runs a service whose handler decides by the number of the attempt, until `count` attempts were made.
+/// Runs a service whose handler decides by the number of the attempt, until `count` attempts were
+/// made.
 async fn run(fixture: &Fixture, message: Publish, count: usize, answer: Answer) {
     crate::set_up();
     let attempts = Log::default();
@@ -46,16 +47,20 @@ async fn a_defer_is_a_wait_that_follows_no_failure() {
         .serve(move |_: Body| {
             log.push(());
             let is_first = counter.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0;
-            async move { if is_first { Err(Failure::defer(Duration::from_millis(100))) } else { Ok(()) } }
+            async move {
+                if is_first { Err(Failure::defer(Duration::from_millis(100))) } else { Ok(()) }
+            }
         })
         .await;
     fixture.client.publish(message).await.unwrap();
     attempts.reaches(2).await;
     running.stop().await;
     let chain = Chain::of(&producer, &fixture, 6).await;
-    let mut spans: Vec<_> = chain.spans.iter().filter(|span| span.name.starts_with("process ")).collect();
+    let mut spans: Vec<_> =
+        chain.spans.iter().filter(|span| span.name.starts_with("process ")).collect();
     spans.sort_by_key(|span| span.start_time_unix_nano);
-    let of = |key: &str| spans.iter().map(|span| attribute(&span.attributes, key)).collect::<Vec<_>>();
+    let of =
+        |key: &str| spans.iter().map(|span| attribute(&span.attributes, key)).collect::<Vec<_>>();
     let text = |value: &str| Some(value.to_owned());
     assert_eq!(of("rehop.outcome"), [text("wait"), text("ack")]);
     assert_eq!(of("rehop.defer"), [text("true"), None]);
@@ -67,8 +72,14 @@ async fn a_defer_is_a_wait_that_follows_no_failure() {
 #[tokio::test(flavor = "multi_thread")]
 async fn three_attempts_are_one_trace_in_which_each_is_below_the_wait_before_it() {
     let (fixture, producer) = (Fixture::new("three").await, Producer::new());
-    let message = producer.message(&fixture).message_id("m-7").properties(|it| it.correlation_id = Some("c-7".into()));
-    run(&fixture, message, 3, |attempt| if attempt < 3 { Err(Failure::transient("not yet")) } else { Ok(()) }).await;
+    let message = producer
+        .message(&fixture)
+        .message_id("m-7")
+        .properties(|it| it.correlation_id = Some("c-7".into()));
+    run(&fixture, message, 3, |attempt| {
+        if attempt < 3 { Err(Failure::transient("not yet")) } else { Ok(()) }
+    })
+    .await;
     let chain = Chain::of(&producer, &fixture, 10).await;
     assert_eq!(
         chain.outline(),
@@ -104,19 +115,40 @@ async fn three_attempts_are_one_trace_in_which_each_is_below_the_wait_before_it(
     assert_eq!(chain.attempt(1).status.as_ref().unwrap().message, "not yet");
     let id = attribute(first, "rehop.chain_id").unwrap();
     for span in &chain.spans {
-        assert_eq!(attribute(&span.attributes, "rehop.chain_id").as_ref(), Some(&id), "{}", span.name);
+        assert_eq!(
+            attribute(&span.attributes, "rehop.chain_id").as_ref(),
+            Some(&id),
+            "{}",
+            span.name
+        );
         assert!(span.start_time_unix_nano <= span.end_time_unix_nano, "{}", span.name);
-        assert!(!format!("{span:?}").contains("not yet") || span.name.starts_with("process"), "{}", span.name);
+        assert!(
+            !format!("{span:?}").contains("not yet") || span.name.starts_with("process"),
+            "{}",
+            span.name
+        );
     }
     for (wait, delay) in chain.named("wait ").into_iter().zip([100, 200]) {
         let took = Duration::from_nanos(wait.end_time_unix_nano - wait.start_time_unix_nano);
-        assert!(took >= Duration::from_millis(delay) && took < Duration::from_secs(60), "{} took {took:?}", wait.name);
-        let lateness: u64 = attribute(&wait.attributes, "rehop.lateness_ms").unwrap().parse().unwrap();
-        assert!(u128::from(delay + lateness).abs_diff(took.as_millis()) <= 1, "{lateness} ms late, {took:?}");
+        assert!(
+            took >= Duration::from_millis(delay) && took < Duration::from_secs(60),
+            "{} took {took:?}",
+            wait.name
+        );
+        let lateness: u64 =
+            attribute(&wait.attributes, "rehop.lateness_ms").unwrap().parse().unwrap();
+        assert!(
+            u128::from(delay + lateness).abs_diff(took.as_millis()) <= 1,
+            "{lateness} ms late, {took:?}"
+        );
     }
-    // Within the header's resolution, the wait begins when the attempt ends, and ends when the next one begins.
+    // Within the header's resolution, the wait begins when the attempt ends, and ends when the next
+    // one begins.
     let millisecond = 1_000_000;
-    assert!(chain.named("wait ")[0].start_time_unix_nano + millisecond > chain.attempt(1).end_time_unix_nano);
+    assert!(
+        chain.named("wait ")[0].start_time_unix_nano + millisecond
+            > chain.attempt(1).end_time_unix_nano
+    );
     assert!(chain.named("wait ")[0].end_time_unix_nano <= chain.attempt(2).start_time_unix_nano);
 }
 
@@ -124,14 +156,9 @@ async fn three_attempts_are_one_trace_in_which_each_is_below_the_wait_before_it(
 async fn attempts_before_the_first_wait_are_below_the_producers_span() {
     let (mut fixture, producer) = (Fixture::new("requeues").await, Producer::new());
     fixture.settings.retry.immediate = Some(1);
-    run(
-        &fixture,
-        producer.message(&fixture),
-        3,
-        |attempt| {
-            if attempt < 3 { Err(Failure::requeue("again")) } else { Ok(()) }
-        },
-    )
+    run(&fixture, producer.message(&fixture), 3, |attempt| {
+        if attempt < 3 { Err(Failure::requeue("again")) } else { Ok(()) }
+    })
     .await;
     assert_eq!(
         Chain::of(&producer, &fixture, 8).await.outline(),
@@ -152,7 +179,10 @@ async fn an_attempt_that_was_requeued_after_a_wait_is_below_the_same_wait() {
     fixture.settings.retry.immediate = Some(1);
     let message = producer.message(&fixture);
     // Attempts 1 and 2 before the wait, 3 and 4 after it.
-    run(&fixture, message, 4, |attempt| if attempt < 4 { Err(Failure::transient("not yet")) } else { Ok(()) }).await;
+    run(&fixture, message, 4, |attempt| {
+        if attempt < 4 { Err(Failure::transient("not yet")) } else { Ok(()) }
+    })
+    .await;
     let (before, after) = (
         "process ns.orders CONSUMER parent=producer attempt=1 hop=0 outcome=requeue error=transient final=false\n\
          \x20 reject ns.orders CLIENT\n\
@@ -171,9 +201,21 @@ async fn an_attempt_that_was_requeued_after_a_wait_is_below_the_same_wait() {
 #[tokio::test(flavor = "multi_thread")]
 async fn each_outcome_of_a_message_can_be_distinguished() {
     let cases: [(&str, Answer, &str); 5] = [
-        ("permanent", |_| Err(Failure::permanent("never")), "outcome=park reason=permanent error=permanent"),
-        ("exhausted", |_| Err(Failure::transient("down")), "outcome=park reason=exhausted error=transient"),
-        ("discarded", |_| Err(Failure::discard("old")), "outcome=discard reason=discarded error=discard"),
+        (
+            "permanent",
+            |_| Err(Failure::permanent("never")),
+            "outcome=park reason=permanent error=permanent",
+        ),
+        (
+            "exhausted",
+            |_| Err(Failure::transient("down")),
+            "outcome=park reason=exhausted error=transient",
+        ),
+        (
+            "discarded",
+            |_| Err(Failure::discard("old")),
+            "outcome=discard reason=discarded error=discard",
+        ),
         ("panic", |_| panic!("lost count"), "outcome=park reason=exhausted error=panic"),
         (
             "class",
@@ -185,7 +227,8 @@ async fn each_outcome_of_a_message_can_be_distinguished() {
         let (mut fixture, producer) = (Fixture::new(name).await, Producer::new());
         fixture.settings.retry.delays = millis([]);
         run(&fixture, producer.message(&fixture), 1, answer).await;
-        let sent = if name == "discarded" { "" } else { "  send ns.orders.parked CLIENT link=producer\n" };
+        let sent =
+            if name == "discarded" { "" } else { "  send ns.orders.parked CLIENT link=producer\n" };
         assert_eq!(
             Chain::of(&producer, &fixture, if sent.is_empty() { 2 } else { 3 }).await.outline(),
             format!(
@@ -214,9 +257,11 @@ async fn a_handler_that_takes_too_long_and_a_body_that_does_not_decode_say_so() 
     fixture.settings.retry.delays = millis([]);
     fixture.settings.consume.handler_timeout = Some(Duration::from_millis(50));
     fixture.declare().await;
-    let running = Running::start(fixture.service().consumer(fixture.queue.clone(), |_: Message<u64>| async {
-        std::future::pending::<Result<(), Failure>>().await
-    }));
+    let running = Running::start(
+        fixture.service().consumer(fixture.queue.clone(), |_: Message<u64>| async {
+            std::future::pending::<Result<(), Failure>>().await
+        }),
+    );
     let undecodable = Producer::new();
     fixture.client.publish(producer.message(&fixture)).await.unwrap();
     fixture.client.publish(undecodable.message(&fixture).body("{")).await.unwrap();
@@ -230,7 +275,10 @@ async fn a_handler_that_takes_too_long_and_a_body_that_does_not_decode_say_so() 
         )
     };
     assert_eq!(Chain::of(&producer, &fixture, 3).await.outline(), lines("exhausted", "timeout"));
-    assert_eq!(Chain::of(&undecodable, &fixture, 3).await.outline(), lines("undecodable", "undecodable"));
+    assert_eq!(
+        Chain::of(&undecodable, &fixture, 3).await.outline(),
+        lines("undecodable", "undecodable")
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -242,8 +290,16 @@ async fn a_message_that_expires_before_an_attempt_or_before_a_wait_says_so() {
     let running = fixture.serve_always(Err(Failure::transient("down"))).await;
     let now = now_millis();
     let (past, soon) = (Producer::new(), Producer::new());
-    fixture.client.publish(past.message(&fixture).header("rehop-expires-at", now - 1)).await.unwrap();
-    fixture.client.publish(soon.message(&fixture).header("rehop-expires-at", now + 60_000)).await.unwrap();
+    fixture
+        .client
+        .publish(past.message(&fixture).header("rehop-expires-at", now - 1))
+        .await
+        .unwrap();
+    fixture
+        .client
+        .publish(soon.message(&fixture).header("rehop-expires-at", now + 60_000))
+        .await
+        .unwrap();
     fixture.drain_parked(2).await;
     running.stop().await;
     let lines = |error: &str| {

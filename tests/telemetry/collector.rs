@@ -8,8 +8,12 @@ use std::thread::JoinHandle;
 
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
-use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{TraceService, TraceServiceServer};
-use opentelemetry_proto::tonic::collector::trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse};
+use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
+    TraceService, TraceServiceServer,
+};
+use opentelemetry_proto::tonic::collector::trace::v1::{
+    ExportTraceServiceRequest, ExportTraceServiceResponse,
+};
 use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value::Value};
 use opentelemetry_proto::tonic::logs::v1::LogRecord;
 use opentelemetry_proto::tonic::metrics::v1::Metric;
@@ -56,7 +60,11 @@ struct Running {
 
 impl Collector {
     pub(crate) fn start() -> Self {
-        let collector = Self { port: Port::claim().unwrap(), arrived: Arc::default(), running: Mutex::default() };
+        let collector = Self {
+            port: Port::claim().unwrap(),
+            arrived: Arc::default(),
+            running: Mutex::default(),
+        };
         collector.start_again();
         collector
     }
@@ -111,14 +119,26 @@ fn serve(connection: &TcpStream, arrived: &Mutex<Arrived>) {
                 arrived.traces(ExportTraceServiceRequest::decode(body.as_slice()).unwrap());
             }
             "/v1/metrics" => {
-                for resource in ExportMetricsServiceRequest::decode(body.as_slice()).unwrap().resource_metrics {
-                    arrived.metrics.push(resource.scope_metrics.into_iter().flat_map(|scope| scope.metrics).collect());
+                for resource in
+                    ExportMetricsServiceRequest::decode(body.as_slice()).unwrap().resource_metrics
+                {
+                    arrived.metrics.push(
+                        resource
+                            .scope_metrics
+                            .into_iter()
+                            .flat_map(|scope| scope.metrics)
+                            .collect(),
+                    );
                     arrived.resources.push(resource.resource.unwrap_or_default().attributes);
                 }
             }
             "/v1/logs" => {
-                for resource in ExportLogsServiceRequest::decode(body.as_slice()).unwrap().resource_logs {
-                    arrived.logs.extend(resource.scope_logs.into_iter().flat_map(|scope| scope.log_records));
+                for resource in
+                    ExportLogsServiceRequest::decode(body.as_slice()).unwrap().resource_logs
+                {
+                    arrived.logs.extend(
+                        resource.scope_logs.into_iter().flat_map(|scope| scope.log_records),
+                    );
                 }
             }
             _ => {}
@@ -163,7 +183,9 @@ impl GrpcCollector {
         let address = port.address();
         let traces = TraceServiceServer::new(Traces(Arc::clone(&arrived)));
         tokio::spawn(tonic::transport::Server::builder().add_service(traces).serve(address));
-        eventually(SOON, "the receiver listens", async || TcpStream::connect(address).is_ok()).await.unwrap();
+        eventually(SOON, "the receiver listens", async || TcpStream::connect(address).is_ok())
+            .await
+            .unwrap();
         Self { port, arrived }
     }
 
@@ -191,7 +213,8 @@ impl TraceService for Traces {
 
 /// An attribute's value, as text.
 pub(crate) fn attribute(attributes: &[KeyValue], key: &str) -> Option<String> {
-    let value = attributes.iter().find(|attribute| attribute.key == key)?.value.as_ref()?.value.as_ref()?;
+    let value =
+        attributes.iter().find(|attribute| attribute.key == key)?.value.as_ref()?.value.as_ref()?;
     Some(match value {
         Value::StringValue(text) => text.clone(),
         Value::IntValue(number) => number.to_string(),

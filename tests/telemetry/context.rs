@@ -15,7 +15,8 @@ use crate::support::{Fixture, Log, millis};
 
 type Headers = BTreeMap<&'static str, String>;
 
-/// Runs a service that fails once, in its own `tracing` span, and returns the result of `current_headers` for each attempt.
+/// Runs a service that fails once, in its own `tracing` span, and returns the result of
+/// `current_headers` for each attempt.
 async fn run(fixture: &Fixture, message: Publish) -> Vec<Headers> {
     crate::set_up();
     let seen = Log::default();
@@ -48,13 +49,20 @@ async fn the_handlers_spans_and_headers_belong_to_its_attempt() {
     let charges = chain.named("charge the card");
     for (number, headers) in [(1, &seen[0]), (2, &seen[1])] {
         let attempt = chain.attempt(number);
-        assert!(charges.iter().any(|charge| charge.parent_span_id == attempt.span_id), "attempt {number}");
-        assert_eq!(headers["traceparent"], format!("00-{}-{}-01", producer.trace, hex(&attempt.span_id)));
+        assert!(
+            charges.iter().any(|charge| charge.parent_span_id == attempt.span_id),
+            "attempt {number}"
+        );
+        assert_eq!(
+            headers["traceparent"],
+            format!("00-{}-{}-01", producer.trace, hex(&attempt.span_id))
+        );
         assert_eq!(headers["tracestate"], "vendor=1");
         assert_eq!(attempt.trace_state, "vendor=1");
     }
     let arrived = crate::collector().arrived();
-    let told = arrived.logs.iter().find(|log| charges.iter().any(|charge| charge.span_id == log.span_id));
+    let told =
+        arrived.logs.iter().find(|log| charges.iter().any(|charge| charge.span_id == log.span_id));
     assert!(told.is_some(), "the handler's events are logs of its span");
 }
 
@@ -87,10 +95,17 @@ async fn without_a_producers_context_the_first_attempt_is_the_root() {
     let malformed = [("traceparent", "00-nonsense"), ("tracestate", ",,="), ("baggage", "\u{1}=1")];
     let forbidden = [("traceparent", "ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")];
     let long = "x".repeat(10 * 1024);
-    let long = [("traceparent", long.as_str()), ("message_id", long.as_str()), ("rehop-chain-id", long.as_str())];
-    for (name, headers) in
-        [("no-context", &[][..]), ("malformed", &malformed[..]), ("version-ff", &forbidden[..]), ("long", &long[..])]
-    {
+    let long = [
+        ("traceparent", long.as_str()),
+        ("message_id", long.as_str()),
+        ("rehop-chain-id", long.as_str()),
+    ];
+    for (name, headers) in [
+        ("no-context", &[][..]),
+        ("malformed", &malformed[..]),
+        ("version-ff", &forbidden[..]),
+        ("long", &long[..]),
+    ] {
         let fixture = Fixture::new(name).await;
         let mut message = fixture.to_queue().body("7").message_id("order-7");
         for (header, value) in headers {
@@ -108,9 +123,16 @@ async fn without_a_producers_context_the_first_attempt_is_the_root() {
              \x20   ack ns.orders CLIENT\n",
             "{name}"
         );
-        assert!(chain.spans.iter().all(|span| span.trace_id == chain.spans[0].trace_id), "{name}: one trace");
+        assert!(
+            chain.spans.iter().all(|span| span.trace_id == chain.spans[0].trace_id),
+            "{name}: one trace"
+        );
         assert!(seen.iter().all(|headers| !headers.contains_key("baggage")), "{name}");
-        assert_eq!(attribute(&chain.attempt(1).attributes, "rehop.chain_id").as_deref(), Some("order-7"), "{name}");
+        assert_eq!(
+            attribute(&chain.attempt(1).attributes, "rehop.chain_id").as_deref(),
+            Some("order-7"),
+            "{name}"
+        );
     }
 }
 
@@ -128,8 +150,15 @@ async fn a_chain_that_is_too_old_continues_in_a_new_trace_that_links_back() {
     let wait = chain.named("wait ")[0];
     assert_eq!((&second.parent_span_id, &second.trace_id), (&wait.span_id, &wait.trace_id));
     assert!(wait.parent_span_id.is_empty());
-    let links: Vec<_> = second.links.iter().map(|link| (hex(&link.trace_id), hex(&link.span_id))).collect();
-    assert_eq!(links, [(producer.trace.clone(), producer.span.clone()), (producer.trace.clone(), hex(&first.span_id))]);
+    let links: Vec<_> =
+        second.links.iter().map(|link| (hex(&link.trace_id), hex(&link.span_id))).collect();
+    assert_eq!(
+        links,
+        [
+            (producer.trace.clone(), producer.span.clone()),
+            (producer.trace.clone(), hex(&first.span_id))
+        ]
+    );
     let id = |number| attribute(&chain.attempt(number).attributes, "rehop.chain_id");
     assert_eq!(id(1), id(2));
 }
@@ -139,10 +168,14 @@ async fn a_context_of_another_version_or_with_unknown_flags_is_the_parent() {
     for (name, version, rest) in [("version-7", "07", "01-more"), ("flags", "00", "ff")] {
         let (fixture, producer) = (Fixture::new(name).await, Producer::new());
         let traceparent = format!("{version}-{}-{}-{rest}", producer.trace, producer.span);
-        let seen = run(&fixture, fixture.to_queue().body("7").header("traceparent", traceparent)).await;
+        let seen =
+            run(&fixture, fixture.to_queue().body("7").header("traceparent", traceparent)).await;
         let chain = Chain::of(&producer, &fixture, 8).await;
         assert_eq!(hex(&chain.attempt(1).parent_span_id), producer.span, "{name}");
-        assert!(seen.iter().all(|headers| headers["traceparent"].starts_with("00-")), "{name}: {seen:?}");
+        assert!(
+            seen.iter().all(|headers| headers["traceparent"].starts_with("00-")),
+            "{name}: {seen:?}"
+        );
     }
 }
 
@@ -152,8 +185,13 @@ async fn all_attempts_of_a_message_with_an_id_are_in_one_trace_whichever_process
     crate::set_up();
     let mut fixture = Fixture::new("no-context-requeued").await;
     fixture.retry().immediate = Some(1);
-    let message =
-        |id: &str| fixture.to_queue().body("7").message_id(id).properties(|it| it.timestamp = Some(1_700_000_000));
+    let message = |id: &str| {
+        fixture
+            .to_queue()
+            .body("7")
+            .message_id(id)
+            .properties(|it| it.timestamp = Some(1_700_000_000))
+    };
     for (id, attempts) in [("order-7", 3), ("order-8", 1)] {
         let seen = Log::default();
         let counter = seen.clone();
@@ -169,8 +207,10 @@ async fn all_attempts_of_a_message_with_an_id_are_in_one_trace_whichever_process
     }
     let chain = Chain::of_queue(&fixture, 10).await;
     let traces = |id: &str| {
-        let of_id =
-            chain.spans.iter().filter(|span| attribute(&span.attributes, "rehop.chain_id").as_deref() == Some(id));
+        let of_id = chain
+            .spans
+            .iter()
+            .filter(|span| attribute(&span.attributes, "rehop.chain_id").as_deref() == Some(id));
         of_id.map(|span| hex(&span.trace_id)).collect::<std::collections::BTreeSet<_>>()
     };
     let (seventh, eighth) = (traces("order-7"), traces("order-8"));

@@ -1,4 +1,5 @@
-//! Deliveries that came back without an answer: what a trace says of them although their processes export nothing any more.
+//! Deliveries that came back without an answer: what a trace says of them although their processes
+//! export nothing any more.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,7 +23,8 @@ async fn dies(fixture: &Fixture) {
 
 /// What the span says of deaths: how many, the limit, and whether this is the last delivery.
 fn deaths(span: &Span) -> [Option<String>; 3] {
-    ["rehop.unanswered", "rehop.delivery_limit", "rehop.last_delivery"].map(|name| attribute(&span.attributes, name))
+    ["rehop.unanswered", "rehop.delivery_limit", "rehop.last_delivery"]
+        .map(|name| attribute(&span.attributes, name))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -45,13 +47,16 @@ async fn a_death_is_exported() -> bool {
     fixture.client.publish(producer.message(&fixture)).await.unwrap();
     dies(&fixture).await;
     dies(&fixture).await;
-    // As the handler sees it when it starts: what the collector has then would be left if it killed the process.
+    // As the handler sees it when it starts: what the collector has then would be left if it killed
+    // the process.
     let (trace, seen) = (producer.trace.clone(), Log::default());
     let log = seen.clone();
     let running = fixture
         .serve(move |_: Message<Bytes>| {
             let spans = collector().arrived().spans.clone();
-            log.push(spans.into_iter().filter(|span| hex(&span.trace_id) == trace).collect::<Vec<_>>());
+            log.push(
+                spans.into_iter().filter(|span| hex(&span.trace_id) == trace).collect::<Vec<_>>(),
+            );
             async { Ok::<_, Failure>(()) }
         })
         .await;
@@ -61,7 +66,8 @@ async fn a_death_is_exported() -> bool {
     if seen.is_empty() {
         return false;
     }
-    let names: Vec<_> = seen.iter().map(|span| span.name.replace(fixture.namespace.name(), "ns")).collect();
+    let names: Vec<_> =
+        seen.iter().map(|span| span.name.replace(fixture.namespace.name(), "ns")).collect();
     assert_eq!(names, ["receive ns.orders"]);
     assert_eq!(deaths(&seen[0]), ["2", "2", "true"].map(|text| Some(text.to_owned())));
     assert_eq!(seen[0].start_time_unix_nano, seen[0].end_time_unix_nano);
@@ -111,14 +117,23 @@ async fn a_collector_that_hangs_delays_the_handler_by_half_a_second_and_no_other
     // Takes connections and never answers.
     let hangs = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", hangs.local_addr().unwrap());
-    let variables = [("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint.as_str()), ("OTEL_EXPORTER_OTLP_TIMEOUT", "60000")];
-    if !alone("deaths::a_collector_that_hangs_delays_the_handler_by_half_a_second_and_no_other_message", &variables)
-        .await
+    let variables = [
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint.as_str()),
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "60000"),
+    ];
+    if !alone(
+        "deaths::a_collector_that_hangs_delays_the_handler_by_half_a_second_and_no_other_message",
+        &variables,
+    )
+    .await
     {
         return;
     }
-    let telemetry =
-        rehop::telemetry::builder("orders").without_subscriber().shutdown_limit(Duration::ZERO).init().unwrap();
+    let telemetry = rehop::telemetry::builder("orders")
+        .without_subscriber()
+        .shutdown_limit(Duration::ZERO)
+        .init()
+        .unwrap();
     let fixture = Fixture::new("hanging").await;
     fixture.declare().await;
     fixture.publish("suspect").await;
@@ -141,12 +156,21 @@ async fn a_collector_that_hangs_delays_the_handler_by_half_a_second_and_no_other
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_with_a_provider_of_its_own_gives_the_flush() {
-    if !alone("deaths::a_service_with_a_provider_of_its_own_gives_the_flush", &[("OTEL_TRACES_EXPORTER", "none")]).await
+    if !alone(
+        "deaths::a_service_with_a_provider_of_its_own_gives_the_flush",
+        &[("OTEL_TRACES_EXPORTER", "none")],
+    )
+    .await
     {
         return;
     }
-    let telemetry = rehop::telemetry::builder("orders").without_subscriber().span_processor(Nothing).init().unwrap();
-    // The handler waits for half a second at most, in which a busy machine may not even begin to flush.
+    let telemetry = rehop::telemetry::builder("orders")
+        .without_subscriber()
+        .span_processor(Nothing)
+        .init()
+        .unwrap();
+    // The handler waits for half a second at most, in which a busy machine may not even begin to
+    // flush.
     let mut said = Vec::new();
     for _ in 0..5 {
         said = said_around_a_death().await;
@@ -158,7 +182,8 @@ async fn a_service_with_a_provider_of_its_own_gives_the_flush() {
     let _ = telemetry.shutdown().await;
 }
 
-/// What the flush and the handler of a message that came back without an answer, and of another one, have said, in their order.
+/// What the flush and the handler of a message that came back without an answer, and of another
+/// one, have said, in their order.
 async fn said_around_a_death() -> Vec<&'static str> {
     let said = Log::default();
     let (in_flush, in_handler) = (said.clone(), said.clone());

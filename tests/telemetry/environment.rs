@@ -20,7 +20,10 @@ async fn the_variables_decide_on_endpoints_and_the_services_name() {
         ("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url()),
         ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", format!("{}/elsewhere/v1/traces", collector.url())),
         ("OTEL_EXPORTER_OTLP_HEADERS", "x-test=shop".to_owned()),
-        ("OTEL_RESOURCE_ATTRIBUTES", "service.name=shop,deployment.environment.name=test".to_owned()),
+        (
+            "OTEL_RESOURCE_ATTRIBUTES",
+            "service.name=shop,deployment.environment.name=test".to_owned(),
+        ),
         ("OTEL_METRICS_EXPORTER", "none".to_owned()),
         ("RUST_LOG", "trace".to_owned()),
     ];
@@ -30,19 +33,29 @@ async fn the_variables_decide_on_endpoints_and_the_services_name() {
         return work().await;
     }
     let arrived = collector.arrived();
-    let requests: Vec<_> = arrived.requests.iter().map(|(path, header)| (path.as_str(), header.as_str())).collect();
+    let requests: Vec<_> =
+        arrived.requests.iter().map(|(path, header)| (path.as_str(), header.as_str())).collect();
     assert_eq!(requests, [("/elsewhere/v1/traces", "shop"), ("/v1/logs", "shop")]);
     let texts: Vec<_> = arrived.logs.iter().map(|log| format!("{:?}", log.body)).collect();
     assert!(texts.iter().any(|text| text.contains("working")), "{texts:?}");
-    assert!(texts.len() < 10, "the exporters' own events are not exported, whatever the filter: {texts:?}");
+    assert!(
+        texts.len() < 10,
+        "the exporters' own events are not exported, whatever the filter: {texts:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_programs_name_for_the_service_is_the_default_and_each_instance_is_unique() {
     let collector = Collector::start();
-    let test = "environment::the_programs_name_for_the_service_is_the_default_and_each_instance_is_unique";
+    let test =
+        "environment::the_programs_name_for_the_service_is_the_default_and_each_instance_is_unique";
     for _ in 0..2 {
-        if alone(test, &[("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url()), ("OTEL_LOGS_EXPORTER", "none")]).await {
+        if alone(
+            test,
+            &[("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url()), ("OTEL_LOGS_EXPORTER", "none")],
+        )
+        .await
+        {
             return work().await;
         }
     }
@@ -66,7 +79,10 @@ async fn the_programs_name_for_the_service_is_the_default_and_each_instance_is_u
 #[tokio::test(flavor = "multi_thread")]
 async fn a_disabled_sdk_exports_nothing() {
     let collector = Collector::start();
-    let variables = [("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url()), ("OTEL_SDK_DISABLED", "true".to_owned())];
+    let variables = [
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url()),
+        ("OTEL_SDK_DISABLED", "true".to_owned()),
+    ];
     let variables: Vec<_> = variables.iter().map(|(name, value)| (*name, value.as_str())).collect();
     if alone("environment::a_disabled_sdk_exports_nothing", &variables).await {
         return work().await;
@@ -102,12 +118,17 @@ async fn a_collector_that_is_unreachable_or_without_tls_is_reported_in_time_and_
     let closed = Collector::start();
     closed.kill();
     let test = "environment::a_collector_that_is_unreachable_or_without_tls_is_reported_in_time_and_by_name";
-    if !alone(test, &[("OTEL_METRICS_EXPORTER", "none"), ("OTEL_EXPORTER_OTLP_TIMEOUT", "60000")]).await {
+    if !alone(test, &[("OTEL_METRICS_EXPORTER", "none"), ("OTEL_EXPORTER_OTLP_TIMEOUT", "60000")])
+        .await
+    {
         return;
     }
-    for (protocol, url) in [("closed", closed.url()), ("tls", collector.url().replace("http:", "https:"))] {
+    for (protocol, url) in
+        [("closed", closed.url()), ("tls", collector.url().replace("http:", "https:"))]
+    {
         let limit = Duration::from_secs(2);
-        let builder = rehop::telemetry::builder("orders").endpoint(url.clone()).shutdown_limit(limit);
+        let builder =
+            rehop::telemetry::builder("orders").endpoint(url.clone()).shutdown_limit(limit);
         let telemetry = builder.without_subscriber().init().unwrap();
         {
             use opentelemetry::trace::{Tracer, TracerProvider};
@@ -122,7 +143,8 @@ async fn a_collector_that_is_unreachable_or_without_tls_is_reported_in_time_and_
     }
 }
 
-/// The runtime of the gRPC exporters is gone again by then, and must not be dropped where tasks run.
+/// The runtime of the gRPC exporters is gone again by then, and must not be dropped where tasks
+/// run.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_variable_is_an_error_also_beside_grpc() {
     let variables = [("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"), ("OTEL_LOGS_EXPORTER", "nonsense")];

@@ -16,7 +16,9 @@ const TAG: &str = "2.20.0";
 #[tokio::test(flavor = "multi_thread")]
 async fn jaeger_shows_the_chain_as_one_trace_and_doubts_no_clock() {
     if std::env::var_os(OPT_IN).is_none() {
-        return not_tried(&format!("Jaeger; set {OPT_IN}=1 where jaegertracing/jaeger:{TAG} is available"));
+        return not_tried(&format!(
+            "Jaeger; set {OPT_IN}=1 where jaegertracing/jaeger:{TAG} is available"
+        ));
     }
     let variables = [("OTEL_METRICS_EXPORTER", "none"), ("OTEL_LOGS_EXPORTER", "none")];
     if !alone("jaeger::jaeger_shows_the_chain_as_one_trace_and_doubts_no_clock", &variables).await {
@@ -54,7 +56,8 @@ async fn jaeger_shows_the_chain_as_one_trace_and_doubts_no_clock() {
     let spans = eventually(SOON, "the trace with eleven spans", async || {
         let answer = reqwest::get(&url).await.map_err(|error| error.to_string())?;
         let answer: Value =
-            serde_json::from_str(&answer.text().await.map_err(|error| error.to_string())?).unwrap_or_default();
+            serde_json::from_str(&answer.text().await.map_err(|error| error.to_string())?)
+                .unwrap_or_default();
         let spans = answer["data"][0]["spans"].as_array().cloned().unwrap_or_default();
         if spans.len() == 11 { Ok(Some(spans)) } else { Err(format!("{spans:?}")) }
     })
@@ -68,8 +71,9 @@ async fn jaeger_shows_the_chain_as_one_trace_and_doubts_no_clock() {
     for span in &spans {
         assert!(span["warnings"].as_array().is_none_or(Vec::is_empty), "{span:#}");
         let is_below = span["references"][0]["refType"] == "CHILD_OF";
-        let is_above =
-            ["publish ", "wait "].iter().any(|start| span["operationName"].as_str().unwrap().starts_with(start));
+        let is_above = ["publish ", "wait "]
+            .iter()
+            .any(|start| span["operationName"].as_str().unwrap().starts_with(start));
         assert!(is_below != is_above, "{span:#}");
     }
 }

@@ -1,7 +1,8 @@
 //! Traces, metrics and logs as a collector receives them, from runs on a real broker.
 //!
-//! The providers are global, so these tests have their own binary, share one set-up and one collector, and find their spans by
-//! trace or queue. A test that needs its own set-up runs in its own process ([`alone`]).
+//! The providers are global, so these tests have their own binary, share one set-up and one
+//! collector, and find their spans by trace or queue. A test that needs its own set-up runs in its
+//! own process ([`alone`]).
 
 #![allow(clippy::unwrap_used, reason = "a test may panic, and so may its helpers")]
 
@@ -42,7 +43,11 @@ fn collector() -> &'static Collector {
 /// Sets up this process's telemetry, once. Each test calls it before its first `connect`.
 fn set_up() {
     TELEMETRY.get_or_init(|| {
-        rehop::telemetry::builder("tests").endpoint(collector().url()).shutdown_limit(SOON).init().unwrap()
+        rehop::telemetry::builder("tests")
+            .endpoint(collector().url())
+            .shutdown_limit(SOON)
+            .init()
+            .unwrap()
     });
 }
 
@@ -54,8 +59,8 @@ async fn flush() -> Result<(), FlushError> {
 
 const ALONE: &str = "REHOP_TEST_ALONE";
 
-/// Returns true in a process that runs only this test. Otherwise it starts that process, with these variables and this process's
-/// broker, expects it to succeed, and returns false.
+/// Returns true in a process that runs only this test. Otherwise it starts that process, with these
+/// variables and this process's broker, expects it to succeed, and returns false.
 async fn alone(test: &str, variables: &[(&str, &str)]) -> bool {
     if std::env::var_os(ALONE).is_some() {
         return true;
@@ -67,7 +72,11 @@ async fn alone(test: &str, variables: &[(&str, &str)]) -> bool {
         command.env_remove(name);
     }
     let output = command.envs(variables.iter().copied()).output().await.unwrap();
-    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && text.contains("1 passed"), "{test} in its own process:\n{text}");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned()
+        + &String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success() && text.contains("1 passed"),
+        "{test} in its own process:\n{text}"
+    );
     false
 }

@@ -7,7 +7,8 @@ use std::time::Duration;
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::metrics::v1::number_data_point::Value;
 use rehop_operator::parked::{
-    DiscardRequest, EditRequest, Filter, ImportRequest, Parked, Place, RampSettings, ReplayRequest, RestoreRequest,
+    DiscardRequest, EditRequest, Filter, ImportRequest, Parked, Place, RampSettings, ReplayRequest,
+    RestoreRequest,
 };
 use rehop_testing::Publish;
 
@@ -15,10 +16,14 @@ use super::collector::attribute;
 use super::metrics::newest;
 use crate::support::Fixture;
 
-/// How many of the fixture's messages were moved: by operation, the queue in which they rested or came to rest, and their work queue.
+/// How many of the fixture's messages were moved: by operation, the queue in which they rested or
+/// came to rest, and their work queue.
 async fn moved(fixture: &Fixture) -> BTreeMap<(String, String, Option<String>), i64> {
     let metrics = newest().await;
-    let counters = metrics.iter().filter(|metric| metric.name == "rehop.parked.moved").map(|metric| &metric.data);
+    let counters = metrics
+        .iter()
+        .filter(|metric| metric.name == "rehop.parked.moved")
+        .map(|metric| &metric.data);
     let points = counters.flat_map(|data| match data {
         Some(Data::Sum(sum)) if sum.is_monotonic => &sum.data_points[..],
         other => panic!("{other:?}"),
@@ -26,7 +31,8 @@ async fn moved(fixture: &Fixture) -> BTreeMap<(String, String, Option<String>), 
     let counts = points.map(|point| {
         let of = |key| attribute(&point.attributes, key);
         let Some(Value::AsInt(count)) = point.value else { panic!("{point:?}") };
-        let (operation, resting) = (of("rehop.operation").unwrap(), of("rehop.parked_queue").unwrap());
+        let (operation, resting) =
+            (of("rehop.operation").unwrap(), of("rehop.parked_queue").unwrap());
         ((operation, resting, of("messaging.destination.template")), count)
     });
     counts.filter(|((_, resting, _), _)| resting.contains(fixture.namespace.name())).collect()
@@ -37,7 +43,8 @@ async fn what_operators_move_is_counted_by_operation_and_queue_and_looks_are_not
     crate::set_up();
     let fixture = Fixture::new("moves").await;
     fixture.declare().await;
-    let message = |n: u32| Publish::to_queue(fixture.parked()).message_id(n.to_string()).body(n.to_string());
+    let message =
+        |n: u32| Publish::to_queue(fixture.parked()).message_id(n.to_string()).body(n.to_string());
     fixture.client.publish_many((0..5).map(message)).await.unwrap();
     fixture.has_depth(&fixture.parked(), 5).await;
     let operator = Parked::open(&fixture.settings, Place::queue(&fixture.queue)).unwrap();
@@ -64,13 +71,23 @@ async fn what_operators_move_is_counted_by_operation_and_queue_and_looks_are_not
     let mut edit = EditRequest::new("0", "mended");
     edit.follow = Duration::ZERO;
     operator.edit(&edit).await.unwrap();
-    operator.import(&ImportRequest::default(), exported.into_iter().map(Ok), pending()).await.unwrap();
+    operator
+        .import(&ImportRequest::default(), exported.into_iter().map(Ok), pending())
+        .await
+        .unwrap();
 
-    let parked =
-        |operation: &str, count| ((operation.to_owned(), fixture.parked(), Some(fixture.queue.clone())), count);
+    let parked = |operation: &str, count| {
+        ((operation.to_owned(), fixture.parked(), Some(fixture.queue.clone())), count)
+    };
     // The discarded messages belong to any queue, so it is not said to which.
     let restored = ("restore".to_owned(), fixture.parked(), None);
-    let expected = [parked("discard", 2), parked("replay", 3), parked("edit", 1), parked("import", 4), (restored, 2)];
+    let expected = [
+        parked("discard", 2),
+        parked("replay", 3),
+        parked("edit", 1),
+        parked("import", 4),
+        (restored, 2),
+    ];
     assert_eq!(moved(&fixture).await, BTreeMap::from(expected));
     fixture.has_depth(&fixture.parked(), 5).await;
 }

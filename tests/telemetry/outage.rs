@@ -46,11 +46,17 @@ async fn a_collector_that_dies_and_returns_does_not_slow_the_consumer_down() {
         ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "128"),
         ("OTEL_METRIC_EXPORT_INTERVAL", "200"),
     ];
-    if !alone("outage::a_collector_that_dies_and_returns_does_not_slow_the_consumer_down", &variables).await {
+    if !alone(
+        "outage::a_collector_that_dies_and_returns_does_not_slow_the_consumer_down",
+        &variables,
+    )
+    .await
+    {
         return;
     }
     let (collector, said) = (Collector::start(), Log::default());
-    let builder = rehop::telemetry::builder("orders").endpoint(collector.url()).without_subscriber();
+    let builder =
+        rehop::telemetry::builder("orders").endpoint(collector.url()).without_subscriber();
     let telemetry = builder.init().unwrap();
     tracing_subscriber::registry()
         .with(telemetry.layer())
@@ -69,9 +75,11 @@ async fn a_collector_that_dies_and_returns_does_not_slow_the_consumer_down() {
         let started = Instant::now();
         let messages = (0..ROUND).map(|_| fixture.to_queue().body("7"));
         fixture.client.publish_many(messages).await.unwrap();
-        eventually(SOON, "the round is handled", async || handled.load(Ordering::SeqCst) >= number * ROUND)
-            .await
-            .unwrap();
+        eventually(SOON, "the round is handled", async || {
+            handled.load(Ordering::SeqCst) >= number * ROUND
+        })
+        .await
+        .unwrap();
         started.elapsed()
     };
     let undisturbed = round(1).await;
@@ -108,7 +116,11 @@ async fn a_collector_that_dies_and_returns_does_not_slow_the_consumer_down() {
     let summary = running.stop().await;
     assert_eq!(summary.handled, 4 * ROUND as u64, "nothing is lost");
 
-    eventually(SOON, "what was recorded is exported", async || telemetry.flush().await.map(|()| true)).await.unwrap();
+    eventually(SOON, "what was recorded is exported", async || {
+        telemetry.flush().await.map(|()| true)
+    })
+    .await
+    .unwrap();
     collector.kill();
     tracing::info_span!("the last").in_scope(|| {});
     let started = Instant::now();

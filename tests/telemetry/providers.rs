@@ -14,7 +14,8 @@ use super::collector::Collector;
 use crate::alone;
 use crate::support::{Fixture, Log};
 
-/// Runs a service whose first attempt fails, and returns the `traceparent` that each attempt passes on.
+/// Runs a service whose first attempt fails, and returns the `traceparent` that each attempt passes
+/// on.
 async fn waits_once(name: &str, traceparent: String) -> Vec<String> {
     let (fixture, attempts) = (Fixture::new(name).await, Log::default());
     let counter = attempts.clone();
@@ -24,7 +25,11 @@ async fn waits_once(name: &str, traceparent: String) -> Vec<String> {
         async move { if message.attempt() == 1 { Err(Failure::transient("not yet")) } else { Ok(()) } }
     };
     let running = fixture.serve(handler).await;
-    fixture.client.publish(fixture.to_queue().body("7").header("traceparent", traceparent)).await.unwrap();
+    fixture
+        .client
+        .publish(fixture.to_queue().body("7").header("traceparent", traceparent))
+        .await
+        .unwrap();
     attempts.reaches(2).await;
     running.stop().await;
     attempts.all()
@@ -63,7 +68,12 @@ impl Kept {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_provider_without_rehops_id_generator_gets_the_wait_below_the_producers_span() {
-    if !alone("providers::a_provider_without_rehops_id_generator_gets_the_wait_below_the_producers_span", &[]).await {
+    if !alone(
+        "providers::a_provider_without_rehops_id_generator_gets_the_wait_below_the_producers_span",
+        &[],
+    )
+    .await
+    {
         return;
     }
     let kept = Kept::default();
@@ -71,18 +81,26 @@ async fn a_provider_without_rehops_id_generator_gets_the_wait_below_the_producer
     opentelemetry::global::set_tracer_provider(provider);
     let producer = Producer::new();
     let passed_on = waits_once("foreign", producer.traceparent()).await;
-    assert!(passed_on.iter().all(|traceparent| traceparent.contains(&producer.trace)), "{passed_on:?}");
+    assert!(
+        passed_on.iter().all(|traceparent| traceparent.contains(&producer.trace)),
+        "{passed_on:?}"
+    );
     let wait = kept.one("wait ");
     assert_eq!(wait.parent_span_id.to_string(), producer.span);
     let spans = kept.0.lock().unwrap();
-    assert!(spans.iter().all(|span| span.span_context.trace_id().to_string() == producer.trace), "{spans:?}");
+    assert!(
+        spans.iter().all(|span| span.span_context.trace_id().to_string() == producer.trace),
+        "{spans:?}"
+    );
     let after = spans.iter().filter(|span| span.name.starts_with("process "));
     assert_eq!(after.filter(|span| span.parent_span_id == wait.span_context.span_id()).count(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_provider_with_rehops_id_generator_gets_the_wait_below_no_span() {
-    if !alone("providers::a_provider_with_rehops_id_generator_gets_the_wait_below_no_span", &[]).await {
+    if !alone("providers::a_provider_with_rehops_id_generator_gets_the_wait_below_no_span", &[])
+        .await
+    {
         return;
     }
     let kept = Kept::default();
@@ -119,20 +137,29 @@ async fn the_producer_decides_what_is_sampled_also_after_a_wait() {
         ("OTEL_LOGS_EXPORTER", "none".to_owned()),
     ];
     let variables: Vec<_> = variables.iter().map(|(name, value)| (*name, value.as_str())).collect();
-    if alone("providers::the_producer_decides_what_is_sampled_also_after_a_wait", &variables).await {
+    if alone("providers::the_producer_decides_what_is_sampled_also_after_a_wait", &variables).await
+    {
         let telemetry = rehop::telemetry::builder("orders").without_subscriber().init().unwrap();
         for (name, flags) in [("sampled", "01"), ("unsampled", "00")] {
             let producer = Producer::new();
             let traceparent = format!("00-{}-{}-{flags}", producer.trace, producer.span);
             for passed_on in waits_once(name, traceparent).await {
-                assert!(passed_on.contains(&producer.trace) && passed_on.ends_with(flags), "{passed_on}");
+                assert!(
+                    passed_on.contains(&producer.trace) && passed_on.ends_with(flags),
+                    "{passed_on}"
+                );
             }
         }
         telemetry.shutdown().await.unwrap();
         return;
     }
     let arrived = collector.arrived();
-    let names: Vec<_> = arrived.spans.iter().map(|span| span.name.split(' ').next().unwrap()).collect();
+    let names: Vec<_> =
+        arrived.spans.iter().map(|span| span.name.split(' ').next().unwrap()).collect();
     let of = |name: &str| names.iter().filter(|other| **other == name).count();
-    assert_eq!([of("process"), of("wait"), of("send"), of("ack"), names.len()], [2, 1, 1, 2, 6], "{names:?}");
+    assert_eq!(
+        [of("process"), of("wait"), of("send"), of("ack"), names.len()],
+        [2, 1, 1, 2, 6],
+        "{names:?}"
+    );
 }

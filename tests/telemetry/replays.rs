@@ -1,4 +1,5 @@
-//! The spans of an operator: one for each run, in a trace of its own, and one for each message that is sent back, in the message's trace.
+//! The spans of an operator: one for each run, in a trace of its own, and one for each message that
+//! is sent back, in the message's trace.
 
 use std::future::pending;
 use std::time::Duration;
@@ -6,7 +7,9 @@ use std::time::Duration;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
-use rehop_operator::parked::{EditRequest, Parked, ParkedError, Place, RampSettings, ReplayRequest};
+use rehop_operator::parked::{
+    EditRequest, Parked, ParkedError, Place, RampSettings, ReplayRequest,
+};
 use rehop_testing::Publish;
 use serde_json::json;
 
@@ -40,15 +43,26 @@ async fn rest(fixture: &Fixture, producer: &Producer, exchange: &str, return_to:
 }
 
 /// The run's only span and the message's, after the checks that hold for each.
-async fn sent(operation: &str, (resting, queue): (&str, &str), producer: &Producer) -> (Span, Span) {
+async fn sent(
+    operation: &str,
+    (resting, queue): (&str, &str),
+    producer: &Producer,
+) -> (Span, Span) {
     let one = async |name: String| {
         let mut found = spans(&name, |span| span.name == name, 1).await;
         assert_eq!(found.len(), 1, "{name}");
         found.remove(0)
     };
-    let (run, rest) = (one(format!("{operation} {resting}")).await, one(format!("parked {resting}")).await);
-    assert!(run.parent_span_id.is_empty() && hex(&run.trace_id) != producer.trace, "a trace of its own");
-    assert!(rest.parent_span_id.is_empty() && hex(&rest.trace_id) == producer.trace, "the message's trace");
+    let (run, rest) =
+        (one(format!("{operation} {resting}")).await, one(format!("parked {resting}")).await);
+    assert!(
+        run.parent_span_id.is_empty() && hex(&run.trace_id) != producer.trace,
+        "a trace of its own"
+    );
+    assert!(
+        rest.parent_span_id.is_empty() && hex(&rest.trace_id) == producer.trace,
+        "the message's trace"
+    );
     let links: Vec<_> = rest.links.iter().map(|link| (&link.trace_id, &link.span_id)).collect();
     assert_eq!(links, [(&run.trace_id, &run.span_id)]);
     for span in [&run, &rest] {
@@ -64,7 +78,8 @@ async fn sent(operation: &str, (resting, queue): (&str, &str), producer: &Produc
             assert_eq!(attribute(&span.attributes, key).as_deref(), Some(expected), "{key}");
         }
     }
-    for (key, expected) in [("messaging.destination.template", queue), ("rehop.chain_id", "seven")] {
+    for (key, expected) in [("messaging.destination.template", queue), ("rehop.chain_id", "seven")]
+    {
         assert_eq!(attribute(&rest.attributes, key).as_deref(), Some(expected), "{key}");
     }
     (run, rest)
@@ -75,7 +90,8 @@ fn is_failed(span: &Span) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replay_and_an_edit_say_in_the_messages_trace_who_sent_it_back_and_the_next_attempt_links_to_that() {
+async fn a_replay_and_an_edit_say_in_the_messages_trace_who_sent_it_back_and_the_next_attempt_links_to_that()
+ {
     for name in ["replay", "edit"] {
         let (fixture, producer) = (Fixture::new(name).await, Producer::new());
         fixture.declare().await;
@@ -94,7 +110,10 @@ async fn a_replay_and_an_edit_say_in_the_messages_trace_who_sent_it_back_and_the
         let (of_run, rest) = sent(name, (&fixture.parked(), &fixture.queue), &producer).await;
         for span in [&of_run, &rest] {
             assert_eq!(attribute(&span.attributes, "rehop.replay_run").as_ref(), Some(&run));
-            assert!(!is_failed(span) && attribute(&span.attributes, "error.type").is_none(), "{span:?}");
+            assert!(
+                !is_failed(span) && attribute(&span.attributes, "error.type").is_none(),
+                "{span:?}"
+            );
         }
         assert_eq!(attribute(&of_run.attributes, "rehop.sent").as_deref(), Some("1"));
         let selection = if name == "replay" { "all" } else { "chains=seven" };
@@ -115,7 +134,8 @@ async fn the_span_of_a_copy_that_its_queue_refuses_says_so() {
         fixture.declare().await;
         // It has room for one message, and has it.
         let full = fixture.namespace.queue("full");
-        let arguments = json!({ "x-queue-type": "classic", "x-max-length": 1, "x-overflow": "reject-publish" });
+        let arguments =
+            json!({ "x-queue-type": "classic", "x-max-length": 1, "x-overflow": "reject-publish" });
         fixture.client.declare_queue(&full, arguments).await.unwrap();
         let home = json!({ "x-match": "all", "rehop-return-to": full });
         fixture.client.bind(&full, &fixture.namespace.exchange("return"), "", home).await.unwrap();
@@ -128,7 +148,10 @@ async fn the_span_of_a_copy_that_its_queue_refuses_says_so() {
         } else {
             operator.edit(&mended(Duration::ZERO)).await.err()
         };
-        let is_expected = matches!(refused, Some(ParkedError::Refused { .. } | ParkedError::EditUnconfirmed { .. }));
+        let is_expected = matches!(
+            refused,
+            Some(ParkedError::Refused { .. } | ParkedError::EditUnconfirmed { .. })
+        );
         assert!(is_expected, "{refused:?}");
         let (run, rest) = sent(name, (&fixture.stray(), &full), &producer).await;
         assert_eq!(attribute(&rest.attributes, "error.type").as_deref(), Some("unconfirmed"));
@@ -143,8 +166,14 @@ async fn a_message_without_a_context_is_replayed_into_the_trace_of_its_other_att
     crate::set_up();
     let fixture = Fixture::new("replay-no-context").await;
     fixture.declare().await;
-    let message = |at: Publish| at.body("7").message_id("order-9").properties(|it| it.timestamp = Some(1_700_000_000));
-    fixture.client.publish(message(Publish::to(fixture.namespace.exchange("park"), &fixture.queue))).await.unwrap();
+    let message = |at: Publish| {
+        at.body("7").message_id("order-9").properties(|it| it.timestamp = Some(1_700_000_000))
+    };
+    fixture
+        .client
+        .publish(message(Publish::to(fixture.namespace.exchange("park"), &fixture.queue)))
+        .await
+        .unwrap();
     fixture.has_depth(&fixture.parked(), 1).await;
     let serving = fixture.serve_always(Ok(())).await;
     // The same message as if it had never been parked.
@@ -154,7 +183,15 @@ async fn a_message_without_a_context_is_replayed_into_the_trace_of_its_other_att
     assert_eq!(operator.replay(&everything(), |_| {}, pending()).await.unwrap().fates.handled, 1);
     let all = Chain::of_queue(&fixture, 5).await;
     serving.stop().await;
-    assert!(all.spans.iter().all(|span| span.trace_id == first.spans[0].trace_id), "{}", all.outline());
+    assert!(
+        all.spans.iter().all(|span| span.trace_id == first.spans[0].trace_id),
+        "{}",
+        all.outline()
+    );
     let rest = all.named("parked ")[0];
-    assert!(all.process().any(|span| span.links.iter().any(|link| link.span_id == rest.span_id)), "{}", all.outline());
+    assert!(
+        all.process().any(|span| span.links.iter().any(|link| link.span_id == rest.span_id)),
+        "{}",
+        all.outline()
+    );
 }

@@ -1,4 +1,5 @@
-//! What each way to wait shows of a wait, and what it loses, as the page "Which way to wait?" says it of spans and lateness.
+//! What each way to wait shows of a wait, and what it loses, as the page "Which way to wait?" says
+//! it of spans and lateness.
 
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use rehop::settings::{TopologyMode, WaitStrategy};
@@ -31,12 +32,17 @@ async fn waits_once(fixture: &mut Fixture, strategy: WaitStrategy) -> Producer {
 /// How many waits of the fixture's queue `rehop.wait.lateness` has.
 async fn latenesses(fixture: &Fixture) -> u64 {
     let metrics = newest().await;
-    let histograms = metrics.iter().filter(|metric| metric.name == "rehop.wait.lateness").map(|metric| &metric.data);
+    let histograms = metrics
+        .iter()
+        .filter(|metric| metric.name == "rehop.wait.lateness")
+        .map(|metric| &metric.data);
     let points = histograms.flat_map(|data| match data {
         Some(Data::Histogram(histogram)) => &histogram.data_points[..],
         other => panic!("{other:?}"),
     });
-    let is_ours = |attributes| attribute(attributes, "messaging.destination.template").as_ref() == Some(&fixture.queue);
+    let is_ours = |attributes| {
+        attribute(attributes, "messaging.destination.template").as_ref() == Some(&fixture.queue)
+    };
     points.filter(|point| is_ours(&point.attributes)).map(|point| point.count).sum()
 }
 
@@ -44,7 +50,10 @@ async fn latenesses(fixture: &Fixture) -> u64 {
 fn is_timed(chain: &Chain, delay: u64, legs: Option<&str>) {
     let waits = chain.named("wait ");
     let of = |key: &str| attribute(&waits[0].attributes, key);
-    assert_eq!((of("rehop.delay_ms"), of("rehop.legs").as_deref()), (Some(delay.to_string()), legs));
+    assert_eq!(
+        (of("rehop.delay_ms"), of("rehop.legs").as_deref()),
+        (Some(delay.to_string()), legs)
+    );
     let late: u64 = of("rehop.lateness_ms").unwrap().parse().unwrap();
     let took = (waits[0].end_time_unix_nano - waits[0].start_time_unix_nano) / 1_000_000;
     assert!(took.abs_diff(delay + late) <= 1, "{took} ms, {late} ms late");
@@ -72,7 +81,8 @@ async fn a_wait_on_the_ladder_is_a_span_with_its_legs_and_its_lateness() {
     assert_eq!(latenesses(&fixture).await, 1);
 }
 
-/// A direct exchange and a wait queue stand in for the plugin's exchange: like it, they bring the message home by this exchange.
+/// A direct exchange and a wait queue stand in for the plugin's exchange: like it, they bring the
+/// message home by this exchange.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wait_in_a_delayed_exchange_is_a_span_with_its_lateness() {
     let mut fixture = Fixture::new("way-delayed").await;
@@ -107,7 +117,8 @@ fn copied(holder: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wait_in_the_process_is_a_span_with_its_lateness_and_nothing_is_sent_or_settled_before_it() {
+async fn a_wait_in_the_process_is_a_span_with_its_lateness_and_nothing_is_sent_or_settled_before_it()
+ {
     let mut fixture = Fixture::new("way-held").await;
     let producer = waits_once(&mut fixture, WaitStrategy::InProcess).await;
     let chain = Chain::of(&producer, &fixture, 4).await;

@@ -64,8 +64,14 @@ impl Arguments {
                 "--bench" => {}
                 "--quick" => effort = Effort::QUICK,
                 "--rounds" => {
-                    let number = words.next().and_then(|number| number.parse().ok()).filter(|number| *number > 0);
-                    rounds = Some(number.ok_or_else(|| format!("--rounds needs a number above 0\n\n{USAGE}"))?);
+                    let number = words
+                        .next()
+                        .and_then(|number| number.parse().ok())
+                        .filter(|number| *number > 0);
+                    rounds =
+                        Some(number.ok_or_else(|| {
+                            format!("--rounds needs a number above 0\n\n{USAGE}")
+                        })?);
                 }
                 "--help" | "-h" => return Ok(None),
                 name => match Case::ALL.iter().find(|(known, _)| *known == name) {

@@ -37,11 +37,13 @@ impl Audit {
         }
         let mut audit = Self::default();
         for (id, (seen, mut places)) in seen.iter().zip(places).enumerate() {
-            // A requeued message does not end with its last attempt, but with its copy in the parked queue.
+            // A requeued message does not end with its last attempt, but with its copy in the
+            // parked queue.
             if job.end() == Place::Handled && seen.last.is_some() {
                 places.push(Place::Handled);
             }
-            audit.again += seen.attempts.saturating_sub(job.attempts()) as usize + places.len().saturating_sub(1);
+            audit.again += seen.attempts.saturating_sub(job.attempts()) as usize
+                + places.len().saturating_sub(1);
             if job.way().is_some_and(|way| came_early(seen, way.wait(id))) {
                 audit.early.push(id);
             }
@@ -51,7 +53,8 @@ impl Audit {
                 }
             } else if places.is_empty() {
                 audit.lost.push(id);
-            } else if places.iter().all(|place| matches!(place, Place::In(Role::Work | Role::Wait))) {
+            } else if places.iter().all(|place| matches!(place, Place::In(Role::Work | Role::Wait)))
+            {
                 audit.unfinished.push(id);
             } else {
                 audit.astray.push(id);
@@ -60,7 +63,8 @@ impl Audit {
         audit
     }
 
-    /// How many messages did not end as they should. Unfinished ones are safe, and the caller judges them.
+    /// How many messages did not end as they should. Unfinished ones are safe, and the caller
+    /// judges them.
     pub(crate) fn failed(&self) -> usize {
         self.lost.len() + self.astray.len() + self.hurried.len() + self.early.len()
     }

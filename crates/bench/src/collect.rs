@@ -19,14 +19,16 @@ use crate::witness::Seen;
 
 /// A queue that delivers nothing for this long is empty.
 const SILENCE: Duration = Duration::from_millis(300);
-/// A message that is not found may be on its way between two queues. It is lost if it has not appeared after this time.
+/// A message that is not found may be on its way between two queues. It is lost if it has not
+/// appeared after this time.
 const UNDER_WAY: Duration = Duration::from_secs(10);
 
 /// What happened to each message of a run. Empties its queues.
 pub(crate) async fn audit(url: &str, job: Job, corner: &Corner, seen: &[Seen]) -> Result<Audit> {
     let connection = Connection::connect(url, ConnectionProperties::default()).await?;
     let mut found = Vec::new();
-    let deadline = Instant::now() + job.way().map(Way::longest_wait).unwrap_or_default() + UNDER_WAY;
+    let deadline =
+        Instant::now() + job.way().map(Way::longest_wait).unwrap_or_default() + UNDER_WAY;
     let audit = loop {
         let queues = corner.queues.iter().map(|(queue, role)| async {
             let ids = take_all(&connection, queue, seen.len()).await?;
@@ -42,10 +44,15 @@ pub(crate) async fn audit(url: &str, job: Job, corner: &Corner, seen: &[Seen]) -
     Ok(audit)
 }
 
-pub(crate) async fn take_all(connection: &Connection, queue: &str, messages: usize) -> Result<Vec<usize>> {
+pub(crate) async fn take_all(
+    connection: &Connection,
+    queue: &str,
+    messages: usize,
+) -> Result<Vec<usize>> {
     let channel = connection.create_channel().await?;
     let options = BasicConsumeOptions { no_ack: true, ..BasicConsumeOptions::default() };
-    let mut consumer = channel.basic_consume(queue.into(), "".into(), options, FieldTable::default()).await?;
+    let mut consumer =
+        channel.basic_consume(queue.into(), "".into(), options, FieldTable::default()).await?;
     let mut ids = Vec::new();
     while let Ok(Some(delivery)) = timeout(SILENCE, consumer.next()).await {
         ids.push(id(&delivery?, messages)?);

@@ -17,8 +17,13 @@ impl Spent {
     }
 
     pub(crate) fn since(self, before: Self) -> Self {
-        let between = |after: Option<Duration>, before: Option<Duration>| Some(after?.saturating_sub(before?));
-        Self { client: between(self.client, before.client), broker: between(self.broker, before.broker) }
+        let between = |after: Option<Duration>, before: Option<Duration>| {
+            Some(after?.saturating_sub(before?))
+        };
+        Self {
+            client: between(self.client, before.client),
+            broker: between(self.broker, before.broker),
+        }
     }
 
     /// Per message: the client's, and the broker's.

@@ -12,11 +12,13 @@ impl Distribution {
         Self { ascending }
     }
 
-    /// The value below which this part (0 to 1) of all values lies, interpolated linearly. NaN if there are no values.
+    /// The value below which this part (0 to 1) of all values lies, interpolated linearly. NaN if
+    /// there are no values.
     pub(crate) fn quantile(&self, part: f64) -> f64 {
         let Some(last) = self.ascending.len().checked_sub(1) else { return f64::NAN };
         let at = part * last as f64;
-        let (below, above) = (self.ascending[at.floor() as usize], self.ascending[at.ceil() as usize]);
+        let (below, above) =
+            (self.ascending[at.floor() as usize], self.ascending[at.ceil() as usize]);
         below + (above - below) * at.fract()
     }
 

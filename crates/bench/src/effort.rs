@@ -6,8 +6,8 @@ use std::time::Duration;
 pub(crate) struct Effort {
     /// Counted rounds. In six rounds, three sides run once in each possible order.
     pub(crate) rounds: usize,
-    /// More rounds, because differences of a few per cent have to show. In eight rounds, each of four variants runs twice at each
-    /// position.
+    /// More rounds, because differences of a few per cent have to show. In eight rounds, each of
+    /// four variants runs twice at each position.
     pub(crate) tracing_rounds: usize,
     pub(crate) success: usize,
     pub(crate) wait: usize,
@@ -21,14 +21,16 @@ pub(crate) struct Effort {
 /// How long messages arrive at one rate, and how often.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pace {
-    /// Not counted. Best longer than the wait, so that messages both arrive and return when counting starts.
+    /// Not counted. Best longer than the wait, so that messages both arrive and return when
+    /// counting starts.
     pub(crate) warm_up: Duration,
     pub(crate) counted: Duration,
     /// How often each side runs at each rate.
     pub(crate) rounds: usize,
     /// How many more rates are tried to find the highest sustained one.
     pub(crate) search: usize,
-    /// How long overdue messages may take to finish after the arrivals end. Then they count as unfinished.
+    /// How long overdue messages may take to finish after the arrivals end. Then they count as
+    /// unfinished.
     pub(crate) grace: Duration,
 }
 

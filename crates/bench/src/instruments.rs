@@ -1,5 +1,6 @@
-//! Tests the measuring code on data with known answers before anything is measured. A harness that overlooks a lost message or a
-//! growing backlog is worse than none, and cargo runs no tests in a benchmark without libtest.
+//! Tests the measuring code on data with known answers before anything is measured. A harness that
+//! overlooks a lost message or a growing backlog is worse than none, and cargo runs no tests in a
+//! benchmark without libtest.
 
 use std::time::Duration;
 
@@ -31,16 +32,34 @@ fn seen(attempts: u32, ended: bool) -> Seen {
 
 fn the_audit_knows_each_message() {
     let early = Seen { last: Some(Way::TIERS), ..seen(2, true) };
-    let waited = [seen(2, true), seen(3, true), seen(1, false), seen(1, false), seen(1, true), seen(1, false), early];
-    let found = [(Place::In(Role::Wait), 3), (Place::In(Role::Work), 0), (Place::In(Role::Stray), 5)];
-    let expected =
-        Audit { lost: vec![2], unfinished: vec![3], hurried: vec![4], astray: vec![5], early: vec![6], again: 2 };
+    let waited = [
+        seen(2, true),
+        seen(3, true),
+        seen(1, false),
+        seen(1, false),
+        seen(1, true),
+        seen(1, false),
+        early,
+    ];
+    let found =
+        [(Place::In(Role::Wait), 3), (Place::In(Role::Work), 0), (Place::In(Role::Stray), 5)];
+    let expected = Audit {
+        lost: vec![2],
+        unfinished: vec![3],
+        hurried: vec![4],
+        astray: vec![5],
+        early: vec![6],
+        again: 2,
+    };
     assert_eq!(Audit::of(Job::Wait(Way::Tiers), &waited, &found), expected);
 
     let parked = Place::In(Role::Parked);
     let requeued = [seen(4, true), seen(4, true), seen(4, true)];
     let expected = Audit { lost: vec![2], again: 1, ..Audit::default() };
-    assert_eq!(Audit::of(Job::Requeue, &requeued, &[(parked, 0), (parked, 1), (parked, 1)]), expected);
+    assert_eq!(
+        Audit::of(Job::Requeue, &requeued, &[(parked, 0), (parked, 1), (parked, 1)]),
+        expected
+    );
 }
 
 fn the_witness_counts_attempts() {
@@ -69,13 +88,14 @@ fn sides_take_turns() {
     assert_eq!(of_three.len(), 6);
 }
 
-/// Ten seconds at 100 messages a second, after two of warm-up, with a consumer that finishes this many a second.
+/// Ten seconds at 100 messages a second, after two of warm-up, with a consumer that finishes this
+/// many a second.
 fn flow(finished_per_second: f64) -> Flow {
     let at = Duration::from_secs_f64;
     let message = |id: u32| {
         let due = f64::from(id) / 100.0;
-        let finished =
-            (due + Way::TIERS.as_secs_f64()).max(Way::TIERS.as_secs_f64() + f64::from(id) / finished_per_second);
+        let finished = (due + Way::TIERS.as_secs_f64())
+            .max(Way::TIERS.as_secs_f64() + f64::from(id) / finished_per_second);
         Times {
             due: at(due),
             over: at(due) + Way::TIERS,
@@ -91,10 +111,16 @@ fn a_growing_backlog_is_not_sustained() {
     assert!(flow(100.0).is_sustained && flow(99.0).is_sustained);
     let slow = flow(90.0);
     assert!(!slow.is_sustained);
-    assert!((slow.backlog_growth - 10.0).abs() < 1.0 && (slow.finished - 90.0).abs() < 1.0, "{slow:?}");
+    assert!(
+        (slow.backlog_growth - 10.0).abs() < 1.0 && (slow.finished - 90.0).abs() < 1.0,
+        "{slow:?}"
+    );
     let at = Duration::from_secs;
     let late = Times { due: at(2), over: at(4), arrived: at(20), finished: Some(at(22)) };
-    assert!(!Flow::of(1, at(2)..at(12), &[late; 10]).is_sustained, "arrivals that come late are not sustained");
+    assert!(
+        !Flow::of(1, at(2)..at(12), &[late; 10]).is_sustained,
+        "arrivals that come late are not sustained"
+    );
 }
 
 fn the_search_closes_in() {

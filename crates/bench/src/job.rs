@@ -11,7 +11,8 @@ pub(crate) enum Job {
     Success,
     /// Each message waits once and then succeeds.
     Wait(Way),
-    /// Each message is requeued until one more delivery would exceed the delivery limit, and then parked.
+    /// Each message is requeued until one more delivery would exceed the delivery limit, and then
+    /// parked.
     Requeue,
 }
 
@@ -47,10 +48,15 @@ impl Job {
         match self {
             Self::Success => format!("{messages} messages are handled"),
             Self::Wait(_) => {
-                format!("{messages} messages wait {} s once, and are then handled", Way::TIERS.as_secs())
+                format!(
+                    "{messages} messages wait {} s once, and are then handled",
+                    Way::TIERS.as_secs()
+                )
             }
             Self::Requeue => {
-                format!("{messages} messages are requeued, delivered {DELIVERY_LIMIT} times each, and parked")
+                format!(
+                    "{messages} messages are requeued, delivered {DELIVERY_LIMIT} times each, and parked"
+                )
             }
         }
     }

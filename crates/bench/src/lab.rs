@@ -58,9 +58,14 @@ impl Lab {
         ways
     }
 
-    /// The broker's CPU time so far, its operating system's share included. `None` if the broker is not ours to ask.
+    /// The broker's CPU time so far, its operating system's share included. `None` if the broker is
+    /// not ours to ask.
     pub(crate) async fn broker_cpu(&self) -> Option<Duration> {
-        let answer = self.broker.rabbitmqctl(&["eval", "element(1, erlang:statistics(runtime))."]).await.ok()?;
+        let answer = self
+            .broker
+            .rabbitmqctl(&["eval", "element(1, erlang:statistics(runtime))."])
+            .await
+            .ok()?;
         answer.trim().parse().ok().map(Duration::from_millis)
     }
 
@@ -75,15 +80,22 @@ impl Lab {
         settings.consume.concurrency = Some(PREFETCH);
         settings.retry.delivery_limit = Some(DELIVERY_LIMIT);
         settings.retry.immediate = Some(if job == Job::Requeue { DELIVERY_LIMIT - 1 } else { 0 });
-        settings.retry.delays = Some(Backoff::List(job.way().map(Way::longest_wait).into_iter().collect()));
+        settings.retry.delays =
+            Some(Backoff::List(job.way().map(Way::longest_wait).into_iter().collect()));
         if let Job::Wait(way) = job {
             way.choose(&mut settings);
         }
         settings.queue_mut(&queue);
         let topology = Topology::of(&settings)?;
         topology.declare(&settings).await?;
-        let mut queues: Vec<_> = topology.queues.iter().map(|queue| (queue.name.clone(), queue.role)).collect();
-        let parked = queues.iter().find(|(_, role)| *role == Role::Parked).ok_or("no parked queue")?.0.clone();
+        let mut queues: Vec<_> =
+            topology.queues.iter().map(|queue| (queue.name.clone(), queue.role)).collect();
+        let parked = queues
+            .iter()
+            .find(|(_, role)| *role == Role::Parked)
+            .ok_or("no parked queue")?
+            .0
+            .clone();
         let cheap_wait = side.is_on_the_default_exchange().then(|| namespace.queue("cheap"));
         if let Some(name) = &cheap_wait {
             self.declare_cheap_wait(name, &queue).await?;
@@ -106,12 +118,14 @@ impl Lab {
     }
 
     pub(crate) async fn fill(&self, corner: &Corner, messages: usize) -> Result<()> {
-        let messages = (0..messages).map(|id| Publish::to_queue(&corner.queue).body(BODY).message_id(id.to_string()));
+        let messages = (0..messages)
+            .map(|id| Publish::to_queue(&corner.queue).body(BODY).message_id(id.to_string()));
         self.client.publish_many(messages).await?;
         Ok(())
     }
 
-    /// Deletes what the run declared, for the sake of the next run and of the owner of an external broker.
+    /// Deletes what the run declared, for the sake of the next run and of the owner of an external
+    /// broker.
     pub(crate) async fn remove(&self, corner: Corner) -> Result<()> {
         for (queue, _) in &corner.queues {
             self.client.delete_queue(queue).await?;
@@ -123,11 +137,14 @@ impl Lab {
     }
 }
 
-/// Whether the broker has the delayed-message plugin. Asked on a connection of its own: 3.10 closes it if not.
+/// Whether the broker has the delayed-message plugin. Asked on a connection of its own: 3.10 closes
+/// it if not.
 async fn has_delayed_exchanges(broker: &Broker) -> Result<bool> {
     let (client, name) = (broker.client().await?, Namespace::new("bench").queue("delay"));
-    let is_there =
-        client.declare_exchange(&name, "x-delayed-message", json!({ "x-delayed-type": "fanout" })).await.is_ok();
+    let is_there = client
+        .declare_exchange(&name, "x-delayed-message", json!({ "x-delayed-type": "fanout" }))
+        .await
+        .is_ok();
     if is_there {
         client.delete_exchange(&name).await?;
     }

@@ -1,4 +1,5 @@
-//! Compares rehop with raw lapin on one real broker: throughput, lateness, and what happens to each message.
+//! Compares rehop with raw lapin on one real broker: throughput, lateness, and what happens to each
+//! message.
 //!
 //! `make bench ARGS="[--quick] [--rounds N] [CASE]..."`; `--help` lists the cases.
 
@@ -43,7 +44,8 @@ use report::Report;
 use side::Side;
 use way::Way;
 
-/// The prefetch with which the raw client was fastest on a machine of two cores, one of which the broker uses.
+/// The prefetch with which the raw client was fastest on a machine of two cores, one of which the
+/// broker uses.
 const PREFETCH: u16 = 500;
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
@@ -84,8 +86,8 @@ async fn main() -> Result<()> {
     if failed > 0 { Err("not every message ended as it should".into()) } else { Ok(()) }
 }
 
-/// Runs all sides of a job in turn, round after round, so that other load on the machine affects them alike. Returns how many
-/// messages did not end as they should.
+/// Runs all sides of a job in turn, round after round, so that other load on the machine affects
+/// them alike. Returns how many messages did not end as they should.
 async fn compare(lab: &Lab, job: Job) -> Result<usize> {
     let sides = Side::all(job);
     let mut report = Report::new(job.title(lab.effort), sides.iter().map(|side| side.name()));

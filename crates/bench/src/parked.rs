@@ -1,4 +1,5 @@
-//! What an operator does with parked messages: look at all of them, and send all back. rehop beside raw lapin that does the same.
+//! What an operator does with parked messages: look at all of them, and send all back. rehop beside
+//! raw lapin that does the same.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -6,7 +7,8 @@ use std::time::{Duration, Instant};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use lapin::options::{
-    BasicAckOptions, BasicConsumeOptions, BasicPublishOptions, BasicQosOptions, ConfirmSelectOptions,
+    BasicAckOptions, BasicConsumeOptions, BasicPublishOptions, BasicQosOptions,
+    ConfirmSelectOptions,
 };
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{Channel, Confirmation, Connection, ConnectionProperties, Consumer};
@@ -33,10 +35,12 @@ const LONGEST: Duration = Duration::from_secs(300);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Contender {
-    /// A consumer that reads everything, and gives it back by closing its channel. It is done when all is back in the queue, as rehop is.
+    /// A consumer that reads everything, and gives it back by closing its channel. It is done when
+    /// all is back in the queue, as rehop is.
     RawLook,
     RehopLook,
-    /// Publishes to the return exchange, waits for the confirm, then acks; with this many messages in flight.
+    /// Publishes to the return exchange, waits for the confirm, then acks; with this many messages
+    /// in flight.
     RawMove(u16),
     RehopMove(u16),
 }
@@ -100,8 +104,11 @@ pub(crate) async fn compare(lab: &Lab) -> Result<usize> {
 
 async fn run(lab: &Lab, contender: Contender) -> Result<Run> {
     let messages = lab.effort.parked;
-    let side =
-        if matches!(contender, Contender::RehopLook | Contender::RehopMove(_)) { Side::Rehop } else { Side::YARDSTICK };
+    let side = if matches!(contender, Contender::RehopLook | Contender::RehopMove(_)) {
+        Side::Rehop
+    } else {
+        Side::YARDSTICK
+    };
     let corner = lab.corner(Job::Requeue, side).await?;
     park(lab, &corner, messages).await?;
     let before = Spent::now(lab).await;
@@ -144,11 +151,16 @@ async fn all_are_there(lab: &Lab, corner: &Corner, messages: usize) -> Result<()
     Ok(())
 }
 
-async fn consume(connection: &Connection, queue: &str, prefetch: u16) -> Result<(Channel, Consumer)> {
+async fn consume(
+    connection: &Connection,
+    queue: &str,
+    prefetch: u16,
+) -> Result<(Channel, Consumer)> {
     let channel = connection.create_channel().await?;
     channel.basic_qos(prefetch, BasicQosOptions::default()).await?;
     let options = BasicConsumeOptions::default();
-    let consumer = channel.basic_consume(short(queue), short(""), options, FieldTable::default()).await?;
+    let consumer =
+        channel.basic_consume(short(queue), short(""), options, FieldTable::default()).await?;
     Ok((channel, consumer))
 }
 
@@ -176,7 +188,11 @@ async fn rehop_look(corner: &Corner, messages: usize) -> Result<()> {
     let parked = Parked::open(&corner.settings, Place::queue(&corner.queue))?;
     let listing = parked.list(&ListRequest::all(Filter::default())).await?;
     let (seen, groups) = (listing.matched as usize, listing.groups.len());
-    if (seen, groups) == (messages, 1) { Ok(()) } else { Err(format!("{seen} messages in {groups} groups").into()) }
+    if (seen, groups) == (messages, 1) {
+        Ok(())
+    } else {
+        Err(format!("{seen} messages in {groups} groups").into())
+    }
 }
 
 async fn raw_move(url: &str, corner: &Corner, messages: usize, in_flight: u16) -> Result<()> {
@@ -235,13 +251,15 @@ async fn rehop_move(corner: &Corner, messages: usize, in_flight: u16) -> Result<
     let parked = Parked::open(&corner.settings, Place::queue(&corner.queue))?;
     let mut request = ReplayRequest::default();
     // Nobody consumes, so there are no fates to wait for.
-    (request.ramp, request.follow, request.in_flight) = (RampSettings::none(), Duration::ZERO, Some(in_flight));
+    (request.ramp, request.follow, request.in_flight) =
+        (RampSettings::none(), Duration::ZERO, Some(in_flight));
     let replayed = parked.replay(&request, |_| {}, std::future::pending()).await?;
     let moved = replayed.tally.moved as usize;
     if moved == messages { Ok(()) } else { Err(format!("{moved} messages were sent back").into()) }
 }
 
-/// Where each message is. A look leaves all in the parked queue, and a move leaves all in the work queue.
+/// Where each message is. A look leaves all in the parked queue, and a move leaves all in the work
+/// queue.
 async fn audit(url: &str, contender: Contender, corner: &Corner, messages: usize) -> Result<Audit> {
     let connection = Connection::connect(url, ConnectionProperties::default()).await?;
     let (from, to) = (&corner.parked, &corner.queue);

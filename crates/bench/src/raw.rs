@@ -1,5 +1,6 @@
-//! The jobs with lapin alone, as fast as possible: frames are queued by polling their futures once, confirms are pipelined, up to
-//! 500 messages are in flight, and copies are confirmed before their originals are acked.
+//! The jobs with lapin alone, as fast as possible: frames are queued by polling their futures once,
+//! confirms are pipelined, up to 500 messages are in flight, and copies are confirmed before their
+//! originals are acked.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -10,8 +11,8 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use lapin::message::Delivery;
 use lapin::options::{
-    BasicAckOptions, BasicConsumeOptions, BasicNackOptions, BasicPublishOptions, BasicQosOptions, BasicRejectOptions,
-    ConfirmSelectOptions,
+    BasicAckOptions, BasicConsumeOptions, BasicNackOptions, BasicPublishOptions, BasicQosOptions,
+    BasicRejectOptions, ConfirmSelectOptions,
 };
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 use lapin::{Acker, BasicProperties, Channel, Confirmation, Connection, ConnectionProperties};
@@ -32,7 +33,8 @@ pub(crate) enum Variant {
     BatchedAcks,
     /// The default exchange in and out: routing key rewritten, no stray queue.
     CheapestTopology,
-    /// As many headers on each copy as rehop writes. The broker reads and writes them several times.
+    /// As many headers on each copy as rehop writes. The broker reads and writes them several
+    /// times.
     WithHistory,
 }
 
@@ -61,7 +63,12 @@ pub(crate) async fn work(task: Task, variant: Variant) -> Result<()> {
     publisher.confirm_select(ConfirmSelectOptions::default()).await?;
     channel.basic_qos(PREFETCH, BasicQosOptions::default()).await?;
     let mut deliveries = channel
-        .basic_consume(short(&corner.queue), short(""), BasicConsumeOptions::default(), FieldTable::default())
+        .basic_consume(
+            short(&corner.queue),
+            short(""),
+            BasicConsumeOptions::default(),
+            FieldTable::default(),
+        )
         .await?;
     let mut client = Client {
         job,
@@ -113,17 +120,24 @@ impl Client {
             Job::Wait(_) => has_waited(&delivery),
             Job::Requeue => delivery_count(&delivery) + 1 >= DELIVERY_LIMIT,
         };
-        self.witness.attempt(delivery.properties.message_id().as_ref().map(ShortString::as_str), is_last);
+        self.witness
+            .attempt(delivery.properties.message_id().as_ref().map(ShortString::as_str), is_last);
         match self.job {
             Job::Success => self.ack(delivery.acker).await?,
             Job::Wait(_) if is_last => self.ack(delivery.acker).await?,
             Job::Wait(Way::Native) => {
-                queue_frame(delivery.acker.nack(BasicNackOptions { requeue: true, multiple: false }));
+                queue_frame(
+                    delivery.acker.nack(BasicNackOptions { requeue: true, multiple: false }),
+                );
             }
-            Job::Wait(Way::InProcess) => self.held.push_back((Instant::now() + Way::IN_PROCESS, delivery)),
+            Job::Wait(Way::InProcess) => {
+                self.held.push_back((Instant::now() + Way::IN_PROCESS, delivery))
+            }
             Job::Wait(way) => self.send_to_wait(way, delivery),
             Job::Requeue if is_last => self.send_to_parked(delivery),
-            Job::Requeue => queue_frame(delivery.acker.reject(BasicRejectOptions { requeue: true })),
+            Job::Requeue => {
+                queue_frame(delivery.acker.reject(BasicRejectOptions { requeue: true }))
+            }
         }
         Ok(())
     }
@@ -131,7 +145,8 @@ impl Client {
     /// The second attempt of what has waited here for longest.
     async fn resume(&mut self) -> Result<()> {
         if let Some((_, delivery)) = self.held.pop_front() {
-            self.witness.attempt(delivery.properties.message_id().as_ref().map(ShortString::as_str), true);
+            self.witness
+                .attempt(delivery.properties.message_id().as_ref().map(ShortString::as_str), true);
             self.ack(delivery.acker).await?;
         }
         Ok(())
@@ -150,8 +165,8 @@ impl Client {
         Ok(())
     }
 
-    /// Awaits the ack: lapin's `Acker` runs each call in a task of its own, and after an ack with `multiple` an ack for an earlier tag would
-    /// close the channel.
+    /// Awaits the ack: lapin's `Acker` runs each call in a task of its own, and after an ack with
+    /// `multiple` an ack for an earlier tag would close the channel.
     async fn ack_batch(&mut self) -> Result<()> {
         if let Some(newest) = self.batch.as_mut().and_then(|batch| batch.drain(..).next_back()) {
             newest.ack(BasicAckOptions { multiple: true }).await?;
@@ -170,7 +185,12 @@ impl Client {
 
     fn send_to_wait(&mut self, way: Way, delivery: Delivery) {
         let millis = |millis: u64| AMQPValue::LongLongInt(millis as i64);
-        let id = delivery.properties.message_id().as_ref().and_then(|id| id.as_str().parse().ok()).unwrap_or(0);
+        let id = delivery
+            .properties
+            .message_id()
+            .as_ref()
+            .and_then(|id| id.as_str().parse().ok())
+            .unwrap_or(0);
         let legs = match way {
             Way::Tiers | Way::DelayedExchange => vec![Way::TIERS.as_millis() as u64],
             way => way.legs(id),
@@ -181,14 +201,18 @@ impl Client {
             (wait_for.to_owned(), millis(legs[0])),
             ("hop".to_owned(), AMQPValue::LongLongInt(1)),
         ];
-        headers.extend(legs.windows(2).map(|legs| (format!("rehop-then-{}", legs[0]), millis(legs[1]))));
+        headers.extend(
+            legs.windows(2).map(|legs| (format!("rehop-then-{}", legs[0]), millis(legs[1]))),
+        );
         let namespace = &self.corner.settings.namespace;
         let (exchange, key) = match (&self.corner.cheap_wait, way) {
             (Some(wait_queue), _) => (short(""), short(wait_queue)),
             (None, Way::Ladder(_) | Way::Spread) => {
                 (short(&format!("{namespace}.ladder")), delivery.routing_key.clone())
             }
-            (None, Way::DelayedExchange) => (short(&format!("{namespace}.delay")), delivery.routing_key.clone()),
+            (None, Way::DelayedExchange) => {
+                (short(&format!("{namespace}.delay")), delivery.routing_key.clone())
+            }
             (None, _) => (short(&format!("{namespace}.wait")), delivery.routing_key.clone()),
         };
         self.send(exchange, key, &headers, delivery);
@@ -196,21 +220,37 @@ impl Client {
 
     fn send_to_parked(&mut self, delivery: Delivery) {
         let exchange = short(&format!("{}.park", self.corner.settings.namespace));
-        self.send(exchange, short(&self.corner.queue), &[("hop".to_owned(), AMQPValue::LongLongInt(1))], delivery);
+        self.send(
+            exchange,
+            short(&self.corner.queue),
+            &[("hop".to_owned(), AMQPValue::LongLongInt(1))],
+            delivery,
+        );
     }
 
-    fn send(&mut self, exchange: ShortString, key: ShortString, headers: &[(String, AMQPValue)], delivery: Delivery) {
+    fn send(
+        &mut self,
+        exchange: ShortString,
+        key: ShortString,
+        headers: &[(String, AMQPValue)],
+        delivery: Delivery,
+    ) {
         let history = self.history.iter().map(|(name, value)| (short(name), value.clone()));
         let headers = headers.iter().map(|(name, value)| (short(name), value.clone()));
         let headers: BTreeMap<_, _> = headers.chain(history).collect();
-        let mut properties = BasicProperties::default().with_delivery_mode(2).with_headers(FieldTable::from(headers));
+        let mut properties = BasicProperties::default()
+            .with_delivery_mode(2)
+            .with_headers(FieldTable::from(headers));
         if let Some(id) = delivery.properties.message_id() {
             properties = properties.with_message_id(id.clone());
         }
         let publisher = self.publisher.clone();
         let copied = async move {
             let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
-            let confirm = match publisher.basic_publish(exchange, key, options, &delivery.data, properties).await {
+            let confirm = match publisher
+                .basic_publish(exchange, key, options, &delivery.data, properties)
+                .await
+            {
                 Ok(confirm) => confirm.await,
                 Err(error) => Err(error),
             };
@@ -220,7 +260,8 @@ impl Client {
     }
 }
 
-/// What rehop writes beside the three headers that every side writes, in values of the same kinds and lengths.
+/// What rehop writes beside the three headers that every side writes, in values of the same kinds
+/// and lengths.
 pub(crate) fn history() -> Vec<(&'static str, AMQPValue)> {
     let moment = || AMQPValue::LongLongInt(1_700_000_000_000);
     let failures = r#"[{"at":1700000000000,"attempt":1,"class":"transient","message":"not yet"}]"#;
@@ -242,7 +283,8 @@ fn settle(confirmed: lapin::Result<Confirmation>, original: &Acker) -> Result<()
     Ok(())
 }
 
-/// The first poll queues the frame. Waiting until it is written would cost two thirds of the throughput.
+/// The first poll queues the frame. Waiting until it is written would cost two thirds of the
+/// throughput.
 pub(crate) fn queue_frame(frame: impl Future<Output = lapin::Result<bool>>) {
     let _ = frame.now_or_never();
 }

@@ -19,12 +19,15 @@ pub(crate) async fn work(task: Task) -> Result<()> {
                 (false, Err(Failure::transient("not yet").after(Way::Spread.wait(id))))
             }
             Job::Wait(_) => (false, Err(Failure::transient("not yet"))),
-            Job::Requeue => (message.attempt() == DELIVERY_LIMIT, Err(Failure::requeue("contended"))),
+            Job::Requeue => {
+                (message.attempt() == DELIVERY_LIMIT, Err(Failure::requeue("contended")))
+            }
         };
         witness.attempt(message.message_id(), is_last);
         std::future::ready(result)
     };
-    let service = rehop::Service::new(&corner.settings).with_consumer(Consumer::new(corner.queue, handler).decode(Raw));
+    let service = rehop::Service::new(&corner.settings)
+        .with_consumer(Consumer::new(corner.queue, handler).decode(Raw));
     service
         .with_graceful_shutdown(async {
             // A dropped sender also means stop.

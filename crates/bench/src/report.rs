@@ -51,8 +51,8 @@ impl Report {
         runs.audit.add(run.audit);
     }
 
-    /// Prints medians, and the ratios of rates between runs of the same round: above 1 is faster than the first side. Returns how
-    /// many messages did not end as they should.
+    /// Prints medians, and the ratios of rates between runs of the same round: above 1 is faster
+    /// than the first side. Returns how many messages did not end as they should.
     pub(crate) fn print(&self) -> usize {
         self.print_beside(|_| 0)
     }
@@ -94,7 +94,12 @@ impl Runs {
         let cpu = Distribution::of(self.cpu.iter().copied()).median();
         let broker_cpu = Distribution::of(self.broker_cpu.iter().copied()).median();
         print!("  {:<44} {:>9.2} {rate:>11.0}", self.name, self.messages as f64 / rate);
-        print!("   {:>5.2} {:>5.2} {:>5.2}   {cpu:>6.0} {broker_cpu:>6.0}", ratio.min(), ratio.median(), ratio.max());
+        print!(
+            "   {:>5.2} {:>5.2} {:>5.2}   {cpu:>6.0} {broker_cpu:>6.0}",
+            ratio.min(),
+            ratio.median(),
+            ratio.max()
+        );
         if !self.lateness.is_empty() {
             let late = Distribution::of(self.lateness.iter().copied());
             print!("   {:>6.0} {:>6.0} {:>7.0}", late.median(), late.quantile(0.99), late.max());

@@ -20,7 +20,8 @@ const LONGEST: Duration = Duration::from_secs(120);
 
 pub(crate) struct Run {
     pub(crate) messages: usize,
-    /// From the first attempt until each message has ended, with its last attempt or its copy in the parked queue.
+    /// From the first attempt until each message has ended, with its last attempt or its copy in
+    /// the parked queue.
     pub(crate) took: Duration,
     /// The client's CPU time per message, if known.
     pub(crate) cpu: Option<Duration>,
@@ -52,7 +53,8 @@ pub(crate) async fn run(lab: &Lab, job: Job, side: Side) -> Result<Run> {
     let seen = witness.seen()?;
     let audit = collect::audit(lab.url(), job, &corner, &seen).await?;
     lab.remove(corner).await?;
-    let began = seen.iter().filter_map(|seen| seen.first).min().ok_or("no handler was ever called")?;
+    let began =
+        seen.iter().filter_map(|seen| seen.first).min().ok_or("no handler was ever called")?;
     let lateness = job.way().map_or_else(Vec::new, |way| lateness(&seen, way));
     Ok(Run { messages, took: end - began, cpu, broker_cpu, lateness, audit })
 }
@@ -61,7 +63,8 @@ pub(crate) async fn run(lab: &Lab, job: Job, side: Side) -> Result<Run> {
 async fn ended(lab: &Lab, job: Job, corner: &Corner, witness: &Witness) -> Result<()> {
     witness.all_ended().await;
     if job == Job::Requeue {
-        // Polling begins only when the last copies are on their way, so that it does not disturb the broker.
+        // Polling begins only when the last copies are on their way, so that it does not disturb
+        // the broker.
         while (lab.client.depth(&corner.parked).await? as usize) < job.messages(lab.effort) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
@@ -71,7 +74,10 @@ async fn ended(lab: &Lab, job: Job, corner: &Corner, witness: &Witness) -> Resul
 
 /// Measured from the first attempt, because both sides' waits begin there.
 fn lateness(seen: &[Seen], way: Way) -> Vec<f64> {
-    let times = seen.iter().enumerate().filter_map(|(id, seen)| Some((seen.first? + way.wait(id), seen.last?)));
+    let times = seen
+        .iter()
+        .enumerate()
+        .filter_map(|(id, seen)| Some((seen.first? + way.wait(id), seen.last?)));
     times.map(|(due, last)| ms_after(last, due)).collect()
 }
 

@@ -20,15 +20,23 @@ impl Side {
     /// The side that the others are compared with: rehop's own topology, an ack for each message.
     pub(crate) const YARDSTICK: Self = Self::Raw(raw::Variant::SingleAcks);
 
-    /// The same with rehop's headers on each copy: what is left between it and rehop is rehop's own work.
+    /// The same with rehop's headers on each copy: what is left between it and rehop is rehop's own
+    /// work.
     pub(crate) const WITH_HISTORY: Self = Self::Raw(raw::Variant::WithHistory);
 
     /// The yardstick first.
     pub(crate) fn all(job: Job) -> Vec<Self> {
         match job {
-            Job::Success => vec![Self::YARDSTICK, Self::Raw(raw::Variant::BatchedAcks), Self::Rehop],
+            Job::Success => {
+                vec![Self::YARDSTICK, Self::Raw(raw::Variant::BatchedAcks), Self::Rehop]
+            }
             Job::Wait(_) => {
-                vec![Self::YARDSTICK, Self::Raw(raw::Variant::CheapestTopology), Self::WITH_HISTORY, Self::Rehop]
+                vec![
+                    Self::YARDSTICK,
+                    Self::Raw(raw::Variant::CheapestTopology),
+                    Self::WITH_HISTORY,
+                    Self::Rehop,
+                ]
             }
             Job::Requeue => vec![Self::YARDSTICK, Self::Rehop],
         }
@@ -70,7 +78,13 @@ impl Side {
         end: impl Future<Output = Result<T>>,
     ) -> Result<T> {
         let (stop, stopped) = oneshot::channel();
-        let task = Task { job, url: url.to_owned(), corner: corner.clone(), witness: witness.clone(), stop: stopped };
+        let task = Task {
+            job,
+            url: url.to_owned(),
+            corner: corner.clone(),
+            witness: witness.clone(),
+            stop: stopped,
+        };
         let working = async { tokio::spawn(self.work(task)).await? };
         let ending = async {
             let end = end.await?;

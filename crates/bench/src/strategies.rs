@@ -15,7 +15,10 @@ fn contenders(lab: &Lab) -> Vec<(Way, Side)> {
 /// Returns how many messages did not end as they should.
 pub(crate) async fn compare(lab: &Lab) -> Result<usize> {
     let contenders = contenders(lab);
-    let title = format!("{} messages wait about two seconds once, in each way; in the process 50 ms", lab.effort.wait);
+    let title = format!(
+        "{} messages wait about two seconds once, in each way; in the process 50 ms",
+        lab.effort.wait
+    );
     let names = contenders.iter().map(|(way, side)| format!("{}: {}", way.name(), side.word()));
     let mut report = Report::new(title, names);
     for round in turns::rounds(lab.effort.rounds) {
@@ -27,11 +30,15 @@ pub(crate) async fn compare(lab: &Lab) -> Result<usize> {
     }
     lab.progress.clear();
     let failed = report.print_beside(|row| row - row % 2);
-    if let Some(native) = contenders.iter().position(|contender| *contender == (Way::Native, Side::Rehop)) {
+    if let Some(native) =
+        contenders.iter().position(|contender| *contender == (Way::Native, Side::Rehop))
+    {
         report.print_ratio("rehop, native : tiers", native, 1);
     }
     if !lab.knows_delayed_retry() {
-        println!("  native: not compared, because this broker does not know delayed retry (RabbitMQ has it from 4.3)");
+        println!(
+            "  native: not compared, because this broker does not know delayed retry (RabbitMQ has it from 4.3)"
+        );
     }
     if !lab.has_delayed_exchanges {
         println!(

@@ -1,4 +1,5 @@
-//! What telemetry costs at full speed on the success path: off, on with nothing sampled, on with everything exported.
+//! What telemetry costs at full speed on the success path: off, on with nothing sampled, on with
+//! everything exported.
 
 use std::net::SocketAddr;
 
@@ -6,7 +7,9 @@ use opentelemetry::global;
 use opentelemetry::trace::noop::NoopTracerProvider;
 use opentelemetry_otlp::{MetricExporter, Protocol, SpanExporter, WithExportConfig};
 use opentelemetry_sdk::metrics::SdkMeterProvider;
-use opentelemetry_sdk::trace::{BatchConfigBuilder, BatchSpanProcessor, Sampler, SdkTracerProvider};
+use opentelemetry_sdk::trace::{
+    BatchConfigBuilder, BatchSpanProcessor, Sampler, SdkTracerProvider,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -69,10 +72,15 @@ impl Providers {
             .with_endpoint(format!("http://{receiver}/v1/traces"))
             .build()?;
         // The default of 2,048 would drop most spans at this speed, and dropped spans cost nothing.
-        let config =
-            BatchConfigBuilder::default().with_max_queue_size(400_000).with_max_export_batch_size(4096).build();
+        let config = BatchConfigBuilder::default()
+            .with_max_queue_size(400_000)
+            .with_max_export_batch_size(4096)
+            .build();
         let processor = BatchSpanProcessor::builder(exporter).with_batch_config(config).build();
-        let traces = SdkTracerProvider::builder().with_sampler(sampler).with_span_processor(processor).build();
+        let traces = SdkTracerProvider::builder()
+            .with_sampler(sampler)
+            .with_span_processor(processor)
+            .build();
         Ok(Self { traces: Some(traces), metrics: None })
     }
 
@@ -82,7 +90,10 @@ impl Providers {
             .with_protocol(Protocol::HttpBinary)
             .with_endpoint(format!("http://{receiver}/v1/metrics"))
             .build()?;
-        Ok(Self { metrics: Some(SdkMeterProvider::builder().with_periodic_exporter(exporter).build()), ..self })
+        Ok(Self {
+            metrics: Some(SdkMeterProvider::builder().with_periodic_exporter(exporter).build()),
+            ..self
+        })
     }
 
     fn install(&self) {
@@ -90,7 +101,9 @@ impl Providers {
             Some(traces) => global::set_tracer_provider(traces.clone()),
             None => global::set_tracer_provider(NoopTracerProvider::new()),
         }
-        global::set_meter_provider(self.metrics.clone().unwrap_or_else(|| SdkMeterProvider::builder().build()));
+        global::set_meter_provider(
+            self.metrics.clone().unwrap_or_else(|| SdkMeterProvider::builder().build()),
+        );
     }
 
     fn shutdown(&self) {
@@ -131,7 +144,8 @@ async fn answer(mut stream: TcpStream) -> std::io::Result<()> {
             }
         };
         let text = String::from_utf8_lossy(&buffer[..head]).to_lowercase();
-        let length = text.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse().ok());
+        let length =
+            text.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse().ok());
         let end = head + length.unwrap_or(0);
         while buffer.len() < end {
             if stream.read_buf(&mut buffer).await? == 0 {

@@ -1,4 +1,5 @@
-//! The order of the runs. A run leaves work to the broker, so each side runs before and after each other side.
+//! The order of the runs. A run leaves work to the broker, so each side runs before and after each
+//! other side.
 
 use std::fmt;
 
@@ -37,8 +38,8 @@ pub(crate) fn rounds(of: usize) -> impl Iterator<Item = Round> {
     std::iter::once(Round::WarmUp).chain((0..of).map(move |number| Round::Counted { number, of }))
 }
 
-/// The order of the sides in a round. Two take turns as A B, B A, B A, A B; three go through all their orders; any number of sides
-/// run equally often at each position.
+/// The order of the sides in a round. Two take turns as A B, B A, B A, A B; three go through all
+/// their orders; any number of sides run equally often at each position.
 pub(crate) fn order(round: Round, sides: usize) -> Vec<usize> {
     let number = round.number();
     let rotated = (0..sides).map(|turn| (turn + number / 2) % sides);

@@ -14,7 +14,8 @@ pub(crate) enum Way {
     Native,
     /// In an exchange of the delayed-message plugin.
     DelayedExchange,
-    /// For a shorter time, because what waits in the process counts against the prefetch, which would bound the rate.
+    /// For a shorter time, because what waits in the process counts against the prefetch, which
+    /// would bound the rate.
     InProcess,
     /// On the ladder of the default settings, each message for a time of its own.
     Spread,
@@ -28,7 +29,9 @@ impl Way {
     pub(crate) fn wait(self, id: usize) -> Duration {
         match self {
             // No whole number of milliseconds makes exactly two seconds of four legs.
-            Self::Ladder(_) | Self::Spread => Duration::from_millis(self.legs(id).into_iter().sum()),
+            Self::Ladder(_) | Self::Spread => {
+                Duration::from_millis(self.legs(id).into_iter().sum())
+            }
             Self::Tiers | Self::Native | Self::DelayedExchange => Self::TIERS,
             Self::InProcess => Self::IN_PROCESS,
         }
@@ -38,7 +41,11 @@ impl Way {
     pub(crate) fn longest_wait(self) -> Duration {
         match self {
             Self::Spread => Duration::from_secs(30),
-            Self::Tiers | Self::Ladder(_) | Self::Native | Self::DelayedExchange | Self::InProcess => self.wait(0),
+            Self::Tiers
+            | Self::Ladder(_)
+            | Self::Native
+            | Self::DelayedExchange
+            | Self::InProcess => self.wait(0),
         }
     }
 
@@ -97,8 +104,9 @@ impl Way {
     }
 }
 
-/// One to fifteen seconds, or twice as long: a ladder with the default settings rounds none of these up, so what is measured is
-/// lateness alone. By Fibonacci hashing, messages that come one after another have nothing in common.
+/// One to fifteen seconds, or twice as long: a ladder with the default settings rounds none of
+/// these up, so what is measured is lateness alone. By Fibonacci hashing, messages that come one
+/// after another have nothing in common.
 fn seconds(id: usize) -> u64 {
     let hash = (id as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     (hash % 15 + 1) << (hash / 15 % 2)

@@ -1,4 +1,5 @@
-//! Records what the handlers of both sides report, so that the same events start and stop both clocks.
+//! Records what the handlers of both sides report, so that the same events start and stop both
+//! clocks.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -53,12 +54,15 @@ impl Witness {
 
     /// A handler was called. If `is_last`, its result ends the chain.
     pub(crate) fn attempt(&self, message_id: Option<&str>, is_last: bool) {
-        let Some(chain) = message_id.and_then(|id| self.chains.get(id.parse::<usize>().ok()?)) else {
+        let Some(chain) = message_id.and_then(|id| self.chains.get(id.parse::<usize>().ok()?))
+        else {
             self.strangers.fetch_add(1, Ordering::Relaxed);
             return;
         };
         let now = u64::try_from(self.now().as_nanos()).unwrap_or(u64::MAX).max(1);
-        let once = |time: &AtomicU64| time.compare_exchange(0, now, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        let once = |time: &AtomicU64| {
+            time.compare_exchange(0, now, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        };
         chain.attempts.fetch_add(1, Ordering::Relaxed);
         once(&chain.first);
         if is_last && once(&chain.last) && self.open.fetch_sub(1, Ordering::AcqRel) == 1 {
@@ -79,7 +83,9 @@ impl Witness {
         if strangers > 0 {
             return Err(format!("{strangers} attempts at messages that were never sent").into());
         }
-        let time = |time: &AtomicU64| Some(time.load(Ordering::Acquire)).filter(|at| *at > 0).map(Duration::from_nanos);
+        let time = |time: &AtomicU64| {
+            Some(time.load(Ordering::Acquire)).filter(|at| *at > 0).map(Duration::from_nanos)
+        };
         let seen = self.chains.iter().map(|chain| Seen {
             attempts: chain.attempts.load(Ordering::Acquire),
             first: time(&chain.first),

@@ -43,7 +43,9 @@ fn write(path: &Path, text: &str) -> anyhow::Result<()> {
 fn commented(namespace: Option<&str>) -> String {
     let (_, settings) = DOCUMENTED.split_once("\n\n").unwrap_or(("", DOCUMENTED));
     let lines = settings.lines().map(|line| match namespace {
-        Some(namespace) if line.starts_with("# namespace = ") => format!("namespace = {}", toml_string(namespace)),
+        Some(namespace) if line.starts_with("# namespace = ") => {
+            format!("namespace = {}", toml_string(namespace))
+        }
         _ if line.is_empty() || line.starts_with(['#', '[']) => line.to_owned(),
         _ => format!("# {line}"),
     });
@@ -65,10 +67,16 @@ mod tests {
         let unknown = commented(None);
         assert_eq!(unknown.lines().filter(is_set).count(), 0, "{unknown}");
         let named = commented(Some("bil\"ling"));
-        assert_eq!(named.lines().filter(is_set).collect::<Vec<_>>(), [r#"namespace = "bil\"ling""#]);
+        assert_eq!(
+            named.lines().filter(is_set).collect::<Vec<_>>(),
+            [r#"namespace = "bil\"ling""#]
+        );
         for line in DOCUMENTED.lines().filter(is_set) {
             assert!(unknown.contains(&format!("\n# {line}\n")), "{line}");
         }
-        assert!(!unknown.contains("built-in defaults; commented-out keys"), "the header is its own");
+        assert!(
+            !unknown.contains("built-in defaults; commented-out keys"),
+            "the header is its own"
+        );
     }
 }

@@ -3,7 +3,8 @@
 use std::io::{self, Read};
 use std::path::Path;
 
-/// The bytes of what can be read only once: standard input for `-`, a pipe or a device. `None` for a regular file.
+/// The bytes of what can be read only once: standard input for `-`, a pipe or a device. `None` for
+/// a regular file.
 pub(super) fn spool(file: &Path) -> io::Result<Option<Vec<u8>>> {
     if file.as_os_str() != "-" && std::fs::metadata(file)?.is_file() {
         return Ok(None);
@@ -30,7 +31,8 @@ mod tests {
 
     #[test]
     fn only_a_regular_file_can_be_read_again() {
-        let folder = std::env::temp_dir().join(format!("rehop-spool-{:016x}", rand::random::<u64>()));
+        let folder =
+            std::env::temp_dir().join(format!("rehop-spool-{:016x}", rand::random::<u64>()));
         std::fs::create_dir(&folder).unwrap();
         let (file, pipe) = (folder.join("file"), folder.join("pipe"));
         std::fs::write(&file, "one\n").unwrap();

@@ -15,7 +15,8 @@ use super::options::{LogFormat, Options};
 pub(super) enum Lifetime {
     /// Until it is told to stop. Only its log shows what it does.
     LongRunning,
-    /// Until it has done one thing. Its output says what it did, so its log has warnings and errors.
+    /// Until it has done one thing. Its output says what it did, so its log has warnings and
+    /// errors.
     OneShot,
 }
 
@@ -23,7 +24,8 @@ impl Lifetime {
     const fn default_filter(self) -> &'static str {
         match self {
             Self::LongRunning => "rehop=info",
-            // `rehop::signals` says that a signal was heard, and `rehop_operator::parked` what is done to messages, and why.
+            // `rehop::signals` says that a signal was heard, and `rehop_operator::parked` what is
+            // done to messages, and why.
             Self::OneShot => "rehop=warn,rehop::signals=info,rehop_operator::parked=info",
         }
     }
@@ -34,8 +36,8 @@ pub(super) fn start(options: &Options, lifetime: Lifetime) -> anyhow::Result<()>
     init(options, lifetime, None)
 }
 
-/// Starts the process's logs and, if a variable asks for it, OpenTelemetry. By default OpenTelemetry would look for a local
-/// collector, and warn that there is none.
+/// Starts the process's logs and, if a variable asks for it, OpenTelemetry. By default
+/// OpenTelemetry would look for a local collector, and warn that there is none.
 ///
 /// `is_scraped`: Prometheus reads the metrics from this process.
 pub(super) fn start_with_telemetry(
@@ -44,7 +46,8 @@ pub(super) fn start_with_telemetry(
     service: &str,
     is_scraped: bool,
 ) -> anyhow::Result<Option<Telemetry>> {
-    let is_exported = std::env::vars_os().any(|(name, _)| name.to_str().is_some_and(asks_for_telemetry));
+    let is_exported =
+        std::env::vars_os().any(|(name, _)| name.to_str().is_some_and(asks_for_telemetry));
     let telemetry = match (is_exported, is_scraped) {
         (true, true) => Some(
             telemetry::builder(service)
@@ -53,9 +56,12 @@ pub(super) fn start_with_telemetry(
                 .with_prometheus()
                 .init()?,
         ),
-        (true, false) => {
-            Some(telemetry::builder(service).service_version(env!("CARGO_PKG_VERSION")).without_subscriber().init()?)
-        }
+        (true, false) => Some(
+            telemetry::builder(service)
+                .service_version(env!("CARGO_PKG_VERSION"))
+                .without_subscriber()
+                .init()?,
+        ),
         (false, true) => {
             rehop::monitoring::record_metrics(service)?;
             None
@@ -79,24 +85,31 @@ pub(super) async fn shut_down(telemetry: Option<Telemetry>) {
 
 fn asks_for_telemetry(variable: &str) -> bool {
     variable.starts_with("OTEL_EXPORTER_OTLP_")
-        || ["OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER", "OTEL_LOGS_EXPORTER"].contains(&variable)
+        || ["OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER", "OTEL_LOGS_EXPORTER"]
+            .contains(&variable)
 }
 
-fn init(options: &Options, lifetime: Lifetime, telemetry: Option<&Telemetry>) -> anyhow::Result<()> {
+fn init(
+    options: &Options,
+    lifetime: Lifetime,
+    telemetry: Option<&Telemetry>,
+) -> anyhow::Result<()> {
     let lines = tracing_subscriber::fmt::layer::<Registry>().with_writer(io::stderr);
     let lines = match options.log_format {
         LogFormat::Text => lines.with_ansi(colours()).boxed(),
         LogFormat::Json => lines.json().flatten_event(true).boxed(),
     };
     let exported = telemetry.map(Telemetry::layer);
-    let subscriber = tracing_subscriber::registry().with(lines).with(exported).with(filter(options, lifetime)?);
+    let subscriber =
+        tracing_subscriber::registry().with(lines).with(exported).with(filter(options, lifetime)?);
     subscriber.try_init().context("cannot start logging")
 }
 
 fn filter(options: &Options, lifetime: Lifetime) -> anyhow::Result<EnvFilter> {
     let said = std::env::var("RUST_LOG").ok().filter(|said| !said.trim().is_empty());
     let directives = match (&said, options.verbose) {
-        // lapin's warnings print the payload of returned messages, so they must be requested by name.
+        // lapin's warnings print the payload of returned messages, so they must be requested by
+        // name.
         (Some(said), _) if said.contains("lapin") => said.clone(),
         (Some(said), _) => format!("{said},lapin=off"),
         // rehop logs lapin's errors itself.
@@ -104,7 +117,9 @@ fn filter(options: &Options, lifetime: Lifetime) -> anyhow::Result<EnvFilter> {
         (None, 1) => "rehop=debug,lapin=off".to_owned(),
         (None, _) => "rehop=trace,lapin=off".to_owned(),
     };
-    EnvFilter::builder().parse(directives).context("RUST_LOG is not a valid log filter; an example is rehop=debug")
+    EnvFilter::builder()
+        .parse(directives)
+        .context("RUST_LOG is not a valid log filter; an example is rehop=debug")
 }
 
 /// Colours on a terminal, unless NO_COLOR is set: <https://no-color.org>.

@@ -1,4 +1,5 @@
-//! The `rehop` command-line tool: the command line, and what every command does at its start and end.
+//! The `rehop` command-line tool: the command line, and what every command does at its start and
+//! end.
 
 mod config;
 mod doctor;
@@ -29,9 +30,10 @@ use options::{Options, Usage};
 
 /// Retries for RabbitMQ consumers
 ///
-/// A failed message is retried immediately, then after waits in queues of the broker, and ends up either handled or parked with
-/// its history. `relay` does this for any HTTP endpoint. `parked` and `ui` show parked messages and send them back; `doctor` and `topology`
-/// check and prepare the broker.
+/// A failed message is retried immediately, then after waits in queues of the broker, and ends up
+/// either handled or parked with its history. `relay` does this for any HTTP endpoint. `parked` and
+/// `ui` show parked messages and send them back; `doctor` and `topology` check and prepare the
+/// broker.
 #[derive(Debug, Parser)]
 #[command(name = "rehop", version, after_long_help = EXAMPLES, subcommand_required = true, arg_required_else_help = true)]
 struct Cli {
@@ -115,8 +117,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// The command line. The options of every command are in the help of `rehop` itself; in that of each command they would hide the
-/// command's own.
+/// The command line. The options of every command are in the help of `rehop` itself; in that of
+/// each command they would hide the command's own.
 fn command() -> clap::Command {
     let mut command = Cli::command();
     // Passes the options on to the commands.
@@ -125,15 +127,20 @@ fn command() -> clap::Command {
 }
 
 fn without_common_options(mut command: clap::Command, depth: u8) -> clap::Command {
-    const NOTE: &str = "Also --namespace, --url, --management, --config, --set and -v: rehop --help";
+    const NOTE: &str =
+        "Also --namespace, --url, --management, --config, --set and -v: rehop --help";
     if depth > 0 {
         command = command.mut_args(|arg| if arg.is_global_set() { arg.hide(true) } else { arg });
-        let long = command.get_after_long_help().map_or(NOTE.to_owned(), |text| format!("{text}\n\n{NOTE}"));
+        let long = command
+            .get_after_long_help()
+            .map_or(NOTE.to_owned(), |text| format!("{text}\n\n{NOTE}"));
         command = command.after_help(NOTE).after_long_help(long);
     }
-    let names: Vec<_> = command.get_subcommands().map(|command| command.get_name().to_owned()).collect();
+    let names: Vec<_> =
+        command.get_subcommands().map(|command| command.get_name().to_owned()).collect();
     for name in names {
-        command = command.mut_subcommand(name, |command| without_common_options(command, depth + 1));
+        command =
+            command.mut_subcommand(name, |command| without_common_options(command, depth + 1));
     }
     command
 }
@@ -151,8 +158,12 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Relay(args) => {
             let is_scraped = args.listen.is_some();
-            let telemetry =
-                logging::start_with_telemetry(&cli.options, Lifetime::LongRunning, "rehop relay", is_scraped)?;
+            let telemetry = logging::start_with_telemetry(
+                &cli.options,
+                Lifetime::LongRunning,
+                "rehop relay",
+                is_scraped,
+            )?;
             let relayed = relay::run(args, &cli.options).await;
             logging::shut_down(telemetry).await;
             relayed?;
@@ -162,7 +173,12 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             publish::run(args, &cli.options).await?;
         }
         Command::Parked(args) => {
-            let telemetry = logging::start_with_telemetry(&cli.options, Lifetime::OneShot, "rehop parked", false)?;
+            let telemetry = logging::start_with_telemetry(
+                &cli.options,
+                Lifetime::OneShot,
+                "rehop parked",
+                false,
+            )?;
             let status = parked::run(*args, &cli.options).await;
             logging::shut_down(telemetry).await;
             return status;
@@ -176,7 +192,12 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             return doctor::run(args, &cli.options).await;
         }
         Command::Ui(args) => {
-            let telemetry = logging::start_with_telemetry(&cli.options, Lifetime::LongRunning, "rehop ui", false)?;
+            let telemetry = logging::start_with_telemetry(
+                &cli.options,
+                Lifetime::LongRunning,
+                "rehop ui",
+                false,
+            )?;
             let served = ui::run(args, &cli.options).await;
             logging::shut_down(telemetry).await;
             served?;
@@ -188,7 +209,8 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Broker, endpoint and telemetry share one crypto provider. If several are linked, rustls refuses to choose.
+/// Broker, endpoint and telemetry share one crypto provider. If several are linked, rustls refuses
+/// to choose.
 fn choose_cryptography() {
     #[cfg(feature = "tls-aws-lc")]
     let provider = Some(rustls::crypto::aws_lc_rs::default_provider());
@@ -231,9 +253,15 @@ mod tests {
             let is_subcommand = command.get_name() != "rehop";
             if is_subcommand
                 && (help.lines().count() > 24
-                    || help.lines().any(|line| line.chars().count() > 80 && !line.starts_with("Usage: ")))
+                    || help
+                        .lines()
+                        .any(|line| line.chars().count() > 80 && !line.starts_with("Usage: ")))
             {
-                too_long.push(format!("{}, {} lines:\n{help}", command.get_name(), help.lines().count()));
+                too_long.push(format!(
+                    "{}, {} lines:\n{help}",
+                    command.get_name(),
+                    help.lines().count()
+                ));
             }
             let more = command.get_subcommands_mut().filter(|command| command.get_name() != "help");
             more.for_each(|command| check(command, too_long));
@@ -245,7 +273,10 @@ mod tests {
 
     #[test]
     fn the_options_of_every_command_are_understood_before_and_behind_the_command() {
-        for arguments in [["rehop", "--set", "a=b", "config", "show"], ["rehop", "config", "show", "--set", "a=b"]] {
+        for arguments in [
+            ["rehop", "--set", "a=b", "config", "show"],
+            ["rehop", "config", "show", "--set", "a=b"],
+        ] {
             super::command().try_get_matches_from(arguments).unwrap();
         }
     }

@@ -7,13 +7,18 @@ use comfy_table::{ContentArrangement, Table, presets};
 
 use super::parked::text::line;
 
-/// Prints to standard output. It is not an error if the reader closes the pipe early, as `head` does.
+/// Prints to standard output. It is not an error if the reader closes the pipe early, as `head`
+/// does.
 pub(super) fn print(text: &str) -> anyhow::Result<()> {
     let mut stdout = io::stdout().lock();
-    let written =
-        stdout.write_all(text.as_bytes()).and_then(|()| stdout.write_all(b"\n")).and_then(|()| stdout.flush());
+    let written = stdout
+        .write_all(text.as_bytes())
+        .and_then(|()| stdout.write_all(b"\n"))
+        .and_then(|()| stdout.flush());
     match written {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error).context("cannot write to standard output"),
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(error).context("cannot write to standard output")
+        }
         _ => Ok(()),
     }
 }
@@ -28,15 +33,16 @@ pub(super) fn notice(text: &str) {
     let _ = writeln!(io::stderr(), "{}", line(text));
 }
 
-/// Prints the error with its causes on one line to standard error. It may quote what a broker, an endpoint or a message says, so nothing
-/// in it may command the terminal.
+/// Prints the error with its causes on one line to standard error. It may quote what a broker, an
+/// endpoint or a message says, so nothing in it may command the terminal.
 pub(super) fn error(error: &anyhow::Error) {
     let line = line(&with_causes(error).replace('\n', " "));
     // If standard error is closed, there is nowhere to report it.
     let _ = writeln!(io::stderr(), "error: {line}");
 }
 
-/// An error's text, and those of its causes that it does not contain: most of rehop's errors quote what caused them.
+/// An error's text, and those of its causes that it does not contain: most of rehop's errors quote
+/// what caused them.
 fn with_causes(error: &anyhow::Error) -> String {
     let mut text = error.to_string();
     for cause in error.chain().skip(1).map(ToString::to_string) {
@@ -70,6 +76,9 @@ mod tests {
         struct Unreadable(#[source] io::Error);
         let unreadable = Unreadable(io::Error::other("it is not there"));
         let error = anyhow::Error::new(unreadable).context("cannot start");
-        assert_eq!(with_causes(&error), "cannot start: cannot read the file: it is not there; check its name");
+        assert_eq!(
+            with_causes(&error),
+            "cannot start: cannot read the file: it is not there; check its name"
+        );
     }
 }

@@ -24,7 +24,8 @@ pub(super) struct Args {
     /// The body, which must be JSON; sets the content type application/json
     #[arg(long, value_name = "JSON", conflicts_with = "file")]
     json: Option<String>,
-    /// The file with the body, or - for standard input; its bytes are sent unchanged. Without it and --json the body is empty
+    /// The file with the body, or - for standard input; its bytes are sent unchanged. Without it
+    /// and --json the body is empty
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
     /// The content type
@@ -33,7 +34,8 @@ pub(super) struct Args {
     /// The message id. Default: a random one
     #[arg(long, value_name = "ID")]
     message_id: Option<String>,
-    /// The time until the message's deadline, such as 10m. Default: the consuming service's retry.max_age
+    /// The time until the message's deadline, such as 10m. Default: the consuming service's
+    /// retry.max_age
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     deadline: Option<Duration>,
     /// A header; may be repeated
@@ -65,7 +67,9 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<()> {
 fn message(args: Args) -> anyhow::Result<Publish> {
     let mut message = match (args.queue, args.exchange) {
         (Some(queue), _) => Publish::to_queue(queue),
-        (None, exchange) => Publish::to(exchange.unwrap_or_default(), args.routing_key.unwrap_or_default()),
+        (None, exchange) => {
+            Publish::to(exchange.unwrap_or_default(), args.routing_key.unwrap_or_default())
+        }
     };
     if let Some(json) = args.json {
         if let Err(error) = serde_json::from_str::<serde::de::IgnoredAny>(&json) {
@@ -74,7 +78,8 @@ fn message(args: Args) -> anyhow::Result<Publish> {
         message = message.bytes(json).content_type("application/json");
     }
     if let Some(file) = args.file {
-        message = message.bytes(input::read(&file).with_context(|| format!("cannot read {}", file.display()))?);
+        message = message
+            .bytes(input::read(&file).with_context(|| format!("cannot read {}", file.display()))?);
     }
     if let Some(content_type) = args.content_type {
         message = message.content_type(content_type);
@@ -84,11 +89,16 @@ fn message(args: Args) -> anyhow::Result<Publish> {
     }
     if let Some(deadline) = args.deadline {
         let deadline = SystemTime::now().checked_add(deadline);
-        message = message.deadline(deadline.ok_or_else(|| Usage("--deadline is too far away".to_owned()))?);
+        message = message
+            .deadline(deadline.ok_or_else(|| Usage("--deadline is too far away".to_owned()))?);
     }
     for header in args.headers {
-        let Some((name, value)) = header.split_once('=').filter(|(name, _)| !name.is_empty()) else {
-            return Err(Usage("--header needs NAME=VALUE, for instance --header tenant=a".to_owned()).into());
+        let Some((name, value)) = header.split_once('=').filter(|(name, _)| !name.is_empty())
+        else {
+            return Err(Usage(
+                "--header needs NAME=VALUE, for instance --header tenant=a".to_owned(),
+            )
+            .into());
         };
         message = message.header(name, value);
     }

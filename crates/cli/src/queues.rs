@@ -6,7 +6,8 @@ use super::options::Usage;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Queues {
-    /// A work queue, whether in the settings or not; may be repeated. Default: all queues in the settings
+    /// A work queue, whether in the settings or not; may be repeated. Default: all queues in the
+    /// settings
     #[arg(long = "queue", id = "names", value_name = "QUEUE")]
     names: Vec<String>,
 }
@@ -23,7 +24,8 @@ impl Queues {
 
     /// Whether the settings list queues that were not asked for.
     pub(super) fn leave_out_some_of(&self, settings: &Settings) -> bool {
-        !self.names.is_empty() && settings.queues.iter().any(|queue| !self.names.contains(&queue.queue))
+        !self.names.is_empty()
+            && settings.queues.iter().any(|queue| !self.names.contains(&queue.queue))
     }
 
     /// The settings, with the queues that they list and those that were asked for.

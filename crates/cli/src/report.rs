@@ -7,7 +7,8 @@ use rehop_operator::format;
 
 use super::{exit, output};
 
-/// The exit status of a command that looks for something: whether it has found anything of this severity, or worse.
+/// The exit status of a command that looks for something: whether it has found anything of this
+/// severity, or worse.
 pub(super) fn status(report: &Report, threshold: Severity) -> ExitCode {
     // Severities are ordered from the worst to the mildest.
     let is_found = report.findings.iter().any(|finding| finding.severity <= threshold);
@@ -27,14 +28,18 @@ pub(super) fn print(report: &Report, json: bool, healthy: &str) -> anyhow::Resul
 
 fn block(finding: &Finding) -> String {
     let Finding { check, severity, object, seen, remedy, .. } = finding;
-    format!("{:7}  {check}: {object}\n         seen: {seen}\n         do:   {remedy}\n", severity.as_str())
+    format!(
+        "{:7}  {check}: {object}\n         seen: {seen}\n         do:   {remedy}\n",
+        severity.as_str()
+    )
 }
 
 fn summary(report: &Report, healthy: &str) -> String {
     if report.is_healthy() {
         return healthy.to_owned();
     }
-    let count = |severity| report.findings.iter().filter(|finding| finding.severity == severity).count();
+    let count =
+        |severity| report.findings.iter().filter(|finding| finding.severity == severity).count();
     let each = [Severity::Error, Severity::Warning, Severity::Notice]
         .map(|severity| format::counted(count(severity) as u64, severity.as_str()));
     each.join(", ")

@@ -4,8 +4,9 @@ use anyhow::Context;
 use rehop::signals::Signals;
 use tokio_util::sync::CancellationToken;
 
-/// A token that the first signal cancels. The second ends the process, with the exit status that a shell reports for a process
-/// killed by that signal: 130 or 143. Unsettled messages stay with the broker.
+/// A token that the first signal cancels. The second ends the process, with the exit status that a
+/// shell reports for a process killed by that signal: 130 or 143. Unsettled messages stay with the
+/// broker.
 pub(super) fn watch() -> anyhow::Result<CancellationToken> {
     let mut signals = Signals::listen().context("cannot listen for signals")?;
     let stop = CancellationToken::new();

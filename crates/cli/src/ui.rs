@@ -30,12 +30,14 @@ pub(super) struct Args {
     /// Listen on a Unix socket that only you can open
     #[arg(long, value_name = "PATH", conflicts_with = "listen")]
     socket: Option<PathBuf>,
-    /// What the page may do besides looking: replay, discard, edit, reveal (show masked values); separated by commas
+    /// What the page may do besides looking: replay, discard, edit, reveal (show masked values);
+    /// separated by commas
     #[arg(long, value_name = "ACTIONS", value_delimiter = ',')]
     allow: Vec<Action>,
     /// Listen where other machines can reach the page
     ///
-    /// It has no TLS of its own, so put it behind a proxy that has, and give the proxy's address with --public-url.
+    /// It has no TLS of its own, so put it behind a proxy that has, and give the proxy's address
+    /// with --public-url.
     #[arg(long)]
     allow_remote: bool,
     /// The address at which a proxy serves the page, such as https://rehop.example.com
@@ -55,7 +57,9 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<()> {
         };
         if settings.queues.is_empty() {
             let problem = "the settings list no queue: name one with --queue, or list queues under [[queues]]";
-            return Err(Usage([&[problem.to_owned()], &unseen[..]].concat().join(". Not seen: ")).into());
+            return Err(
+                Usage([&[problem.to_owned()], &unseen[..]].concat().join(". Not seen: ")).into()
+            );
         }
         // Without the management API nobody expects that it is used.
         if settings.broker.management_url.is_some() {

@@ -29,7 +29,8 @@ impl Account {
     pub(crate) fn of(meant: &BTreeMap<u32, Fate>, found: impl IntoIterator<Item = Found>) -> Self {
         let mut account = Self::default();
         account.rows.extend([Fate::Left, Fate::Lost].map(|fate| (fate, Row::default())));
-        let mut places: BTreeMap<u32, Vec<Fate>> = meant.keys().map(|order| (*order, Vec::new())).collect();
+        let mut places: BTreeMap<u32, Vec<Fate>> =
+            meant.keys().map(|order| (*order, Vec::new())).collect();
         for (order, fate) in found {
             match order.and_then(|order| places.get_mut(&order)) {
                 Some(fates) => fates.push(fate),
@@ -37,8 +38,13 @@ impl Account {
             }
         }
         for ((order, fates), meant) in places.iter().zip(meant.values()) {
-            // An order that has ended and is also in a queue has ended: the queued message is a duplicate.
-            let ended = if fates.contains(meant) { meant } else { fates.iter().min().unwrap_or(&Fate::Lost) };
+            // An order that has ended and is also in a queue has ended: the queued message is a
+            // duplicate.
+            let ended = if fates.contains(meant) {
+                meant
+            } else {
+                fates.iter().min().unwrap_or(&Fate::Lost)
+            };
             account.rows.entry(meant.clone()).or_default().meant += 1;
             account.rows.entry(ended.clone()).or_default().orders += 1;
             account.duplicates += fates.len().saturating_sub(1);
@@ -55,7 +61,10 @@ impl Account {
     }
 
     pub(crate) fn sum(&self) -> Row {
-        let add = |sum: Row, row: &Row| Row { orders: sum.orders + row.orders, meant: sum.meant + row.meant };
+        let add = |sum: Row, row: &Row| Row {
+            orders: sum.orders + row.orders,
+            meant: sum.meant + row.meant,
+        };
         self.rows.values().fold(Row::default(), add)
     }
 }
@@ -115,8 +124,10 @@ mod tests {
 
     #[test]
     fn duplicates_are_counted_and_allowed() {
-        let duplicates = [(1, Fate::Handled), (4, parked("permanent")), (3, parked("expired")), (2, Fate::Left)];
-        let account = account(|found| found.extend(duplicates.map(|(order, fate)| (Some(order), fate))));
+        let duplicates =
+            [(1, Fate::Handled), (4, parked("permanent")), (3, parked("expired")), (2, Fate::Left)];
+        let account =
+            account(|found| found.extend(duplicates.map(|(order, fate)| (Some(order), fate))));
         assert!(account.adds_up());
         assert_eq!(account.duplicates, 4);
     }

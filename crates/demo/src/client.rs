@@ -1,4 +1,5 @@
-//! How the demo itself reaches the broker, beside the service and the operator. Each kind of broker has its own.
+//! How the demo itself reaches the broker, beside the service and the operator. Each kind of broker
+//! has its own.
 
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, TryFutureExt};
@@ -33,8 +34,8 @@ pub(crate) trait Client: Send + Sync {
 #[derive(Debug)]
 pub(crate) struct Taken {
     pub(crate) message_id: Option<String>,
-    /// Why it is parked, if it is: rehop writes its reason into a header of its own. A message that the broker parked has only the broker's
-    /// `x-death`.
+    /// Why it is parked, if it is: rehop writes its reason into a header of its own. A message that
+    /// the broker parked has only the broker's `x-death`.
     pub(crate) reason: Option<String>,
 }
 
@@ -76,6 +77,10 @@ impl Client for rehop_testing::Client {
 fn taken(message: Received) -> Taken {
     let headers = &message.headers;
     let death = || headers.get("x-death")?.get(0)?.get("reason")?.as_str();
-    let reason = headers.get("rehop-reason").and_then(serde_json::Value::as_str).or_else(death).map(str::to_owned);
+    let reason = headers
+        .get("rehop-reason")
+        .and_then(serde_json::Value::as_str)
+        .or_else(death)
+        .map(str::to_owned);
     Taken { message_id: message.properties.message_id, reason }
 }

@@ -33,12 +33,12 @@ impl Ground {
             Ok(broker) => Ok(Self::Broker(Box::new(broker))),
             // A certain version, and traces for a collector, need a real broker.
             Err(error) if args.tag.is_some() || args.otlp.is_some() => Err(error.into()),
-            Err(BrokerError::Nothing { .. }) => {
-                Ok(Self::Simulated("because neither Docker nor a rabbitmq-server is here".to_owned()))
-            }
-            Err(BrokerError::NoImage { image, .. }) => {
-                Ok(Self::Simulated(format!("because Docker has no image {image}, and there is no rabbitmq-server")))
-            }
+            Err(BrokerError::Nothing { .. }) => Ok(Self::Simulated(
+                "because neither Docker nor a rabbitmq-server is here".to_owned(),
+            )),
+            Err(BrokerError::NoImage { image, .. }) => Ok(Self::Simulated(format!(
+                "because Docker has no image {image}, and there is no rabbitmq-server"
+            ))),
             Err(error) => Err(error.into()),
         }
     }
@@ -52,11 +52,16 @@ impl Ground {
         let policy = policy::settings(policy::SIMULATED_URL).policy(policy::ORDERS);
         let attempts = policy.map(|policy| policy.max_attempts()).unwrap_or_default();
         let (first, broker, process, posts) = match self {
-            Self::Broker(_) => {
-                (String::new(), "starts a broker", "a consumer process that posts", "to an HTTP service")
-            }
+            Self::Broker(_) => (
+                String::new(),
+                "starts a broker",
+                "a consumer process that posts",
+                "to an HTTP service",
+            ),
             Self::Simulated(why) => (
-                format!("SIMULATED, {why}: rehop's own code, on a simulated RabbitMQ, in virtual time.\n\n"),
+                format!(
+                    "SIMULATED, {why}: rehop's own code, on a simulated RabbitMQ, in virtual time.\n\n"
+                ),
                 "simulates a broker",
                 "a consumer that hands",
                 "to a simulated HTTP service",

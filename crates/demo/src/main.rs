@@ -1,7 +1,8 @@
 //! Shows rehop at work, and accounts for every message: `make demo`.
 
 mod account;
-/// The relay's judgement of an HTTP answer, so that it exists only once. The tool is not a library, so its file is included.
+/// The relay's judgement of an HTTP answer, so that it exists only once. The tool is not a library,
+/// so its file is included.
 #[path = "../../cli/src/relay/answer.rs"]
 mod answer;
 mod client;
@@ -59,7 +60,8 @@ struct Args {
     /// The tag of the RabbitMQ image, for example `3.10-management`
     #[arg(long)]
     tag: Option<String>,
-    /// Also send the demo's traces to this OTLP collector, for example `http://127.0.0.1:4318` (http/protobuf)
+    /// Also send the demo's traces to this OTLP collector, for example `http://127.0.0.1:4318`
+    /// (http/protobuf)
     #[arg(long, value_name = "URL")]
     otlp: Option<String>,
     /// Print only the report, as JSON
@@ -95,14 +97,18 @@ async fn demo(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let receiver = Arc::<Receiver>::default();
     let witness = match &ground {
-        Ground::Broker(broker) => on_a_broker::play(args.messages, broker, &receiver, !args.json).await?,
+        Ground::Broker(broker) => {
+            on_a_broker::play(args.messages, broker, &receiver, !args.json).await?
+        }
         Ground::Simulated(_) => simulated::play(args.messages, !args.json).await?,
     };
     let report = Report::of(&witness, ground.is_simulated());
     if args.json {
         say(&format!("{:#}", report.json()))?;
     } else {
-        let width = Term::stdout().size_checked().map_or(100, |(_, columns)| usize::from(columns).clamp(80, 160));
+        let width = Term::stdout()
+            .size_checked()
+            .map_or(100, |(_, columns)| usize::from(columns).clamp(80, 160));
         say(&report.text(width, console::colors_enabled()))?;
         say(ground.conclusion())?;
     }

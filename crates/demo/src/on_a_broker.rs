@@ -1,4 +1,5 @@
-//! The demo on a real broker: processes that really die, an HTTP service, and traces that really are exported.
+//! The demo on a real broker: processes that really die, an HTTP service, and traces that really
+//! are exported.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -38,7 +39,8 @@ pub(crate) async fn play(
     let settings = policy::settings(broker.amqp_url());
     let play = Play::new(orders, settings, broker.client().await?, shop, crashes)?;
     let stop = CancellationToken::new();
-    let witness = play.run(consumer.keep_running(&stop), stop.clone(), Progress::new(shown)).await?;
+    let witness =
+        play.run(consumer.keep_running(&stop), stop.clone(), Progress::new(shown)).await?;
     spans.shutdown().await.context("the demo's own spans were not exported")?;
     Ok(Witness { spans: receiver.spans()?, ..witness })
 }

@@ -1,5 +1,5 @@
-//! What `rehop parked` prints, so that the demo prints the same. The tool is not a library, so its files are included; they name each
-//! other by their paths in the tool, which are the same here.
+//! What `rehop parked` prints, so that the demo prints the same. The tool is not a library, so its
+//! files are included; they name each other by their paths in the tool, which are the same here.
 
 #![allow(dead_code, reason = "the demo needs only a part of these files")]
 

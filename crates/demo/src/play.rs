@@ -1,4 +1,5 @@
-//! What every demo plays: a publisher, an HTTP service with an outage and a bug, an operator, and the count of all orders.
+//! What every demo plays: a publisher, an HTTP service with an outage and a bug, an operator, and
+//! the count of all orders.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -46,8 +47,8 @@ impl<C: Client> Play<C> {
         Ok(Self { orders, settings, topology, client, shop, crashes, sent: Mutex::default() })
     }
 
-    /// Plays it from the first order to the count at the end. Meanwhile `consuming` keeps the service running, and ends when `stop` is
-    /// cancelled. The witness has no spans yet.
+    /// Plays it from the first order to the count at the end. Meanwhile `consuming` keeps the
+    /// service running, and ends when `stop` is cancelled. The witness has no spans yet.
     pub(crate) async fn run(
         self,
         consuming: impl Future<Output = anyhow::Result<()>> + Send,
@@ -71,7 +72,9 @@ impl<C: Client> Play<C> {
         };
         progress.erase();
         stop.cancel();
-        tokio::time::timeout(IN_TIME, consuming).await.context("the consumer did not stop in time")??;
+        tokio::time::timeout(IN_TIME, consuming)
+            .await
+            .context("the consumer did not stop in time")??;
         let strays = seen.found.iter().filter(|(_, fate)| *fate == Fate::Stray).cloned();
         let found = strays.chain(self.empty().await?).collect();
         let sent = std::mem::take(&mut *lock(&self.sent));

@@ -1,4 +1,5 @@
-//! The service's settings: two queues, each with a policy of its own. All durations are short, so that the demo is quick.
+//! The service's settings: two queues, each with a policy of its own. All durations are short, so
+//! that the demo is quick.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -16,14 +17,17 @@ pub(crate) const REFUNDS: &str = "refunds";
 /// A URL for settings whose broker is simulated: nothing connects to it.
 pub(crate) const SIMULATED_URL: &str = "amqp://127.0.0.1";
 
-/// The delays of the orders. None is the second that `Retry-After` asks for, so that wait needs the ladder.
+/// The delays of the orders. None is the second that `Retry-After` asks for, so that wait needs the
+/// ladder.
 pub(crate) const WAITS: [Duration; 3] =
     [Duration::from_millis(300), Duration::from_millis(800), Duration::from_secs(2)];
-/// The delay of the refunds, before jitter. It is the sum of few rungs, as its half is, so that rounding changes neither.
+/// The delay of the refunds, before jitter. It is the sum of few rungs, as its half is, so that
+/// rounding changes neither.
 const JITTERED: Duration = Duration::from_millis(1600);
 /// How often refunds wait at most: enough to outlast an outage even if each wait is a short one.
 const JITTERED_WAITS: u32 = 5;
-/// The TTL of the ladder's shortest queue, and the longest wait: more than anything in the demo waits.
+/// The TTL of the ladder's shortest queue, and the longest wait: more than anything in the demo
+/// waits.
 const LADDER: (Duration, Duration) = (Duration::from_millis(100), Duration::from_millis(3200));
 
 pub(crate) fn settings(amqp_url: &str) -> Settings {
@@ -49,7 +53,8 @@ pub(crate) fn settings(amqp_url: &str) -> Settings {
     settings
 }
 
-/// The bounds of the refunds' waits, in milliseconds: equal jitter draws from half of the delay to all of it.
+/// The bounds of the refunds' waits, in milliseconds: equal jitter draws from half of the delay to
+/// all of it.
 pub(crate) fn jitter_bounds() -> RangeInclusive<u64> {
     let most = JITTERED.as_millis() as u64;
     most / 2..=most

@@ -19,7 +19,12 @@ impl Progress {
     const REWRITE: &str = "\r\x1b[K";
 
     pub(crate) fn new(shown: bool) -> Self {
-        Self { shown, terminal: shown && stderr().is_terminal(), started: Instant::now(), updated: None }
+        Self {
+            shown,
+            terminal: shown && stderr().is_terminal(),
+            started: Instant::now(),
+            updated: None,
+        }
     }
 
     pub(crate) fn event(&self, text: &str) {
@@ -33,7 +38,9 @@ impl Progress {
         self.erase();
         if self.terminal {
             eprint!("  {text}");
-        } else if self.shown && self.updated.is_none_or(|updated| updated.elapsed() >= Self::PLAIN_EVERY) {
+        } else if self.shown
+            && self.updated.is_none_or(|updated| updated.elapsed() >= Self::PLAIN_EVERY)
+        {
             self.updated = Some(Instant::now());
             eprintln!("  {text}");
         }

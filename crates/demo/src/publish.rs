@@ -16,7 +16,8 @@ use super::script::{EXCHANGE, OUTAGE, Order};
 use super::traces::nanos;
 use super::witness::Sent;
 
-/// How long publishing takes, unless there are very many orders. The outage and the crashes both happen during this time.
+/// How long publishing takes, unless there are very many orders. The outage and the crashes both
+/// happen during this time.
 const PUBLISHING: Duration = Duration::from_secs(6);
 const _: () = assert!(OUTAGE.end.as_nanos() < PUBLISHING.as_nanos());
 /// The shortest interval that the handlers can keep up with.
@@ -69,10 +70,15 @@ impl<C: Client> Play<C> {
             let _current = context.clone().attach();
             telemetry::current_headers()
         };
-        let message =
-            trace_headers.into_iter().fold(order.message(at), |message, (name, value)| message.header(name, value));
+        let message = trace_headers
+            .into_iter()
+            .fold(order.message(at), |message, (name, value)| message.header(name, value));
         self.client.publish(message).await?;
         context.span().end_with_timestamp(date());
-        Ok(Sent { order: order.clone(), at, trace_id: context.span().span_context().trace_id().to_string() })
+        Ok(Sent {
+            order: order.clone(),
+            at,
+            trace_id: context.span().span_context().trace_id().to_string(),
+        })
     }
 }

@@ -20,9 +20,15 @@ pub(crate) struct Replay {
 }
 
 impl<C: Client> Play<C> {
-    /// Repairs the HTTP service, and sends back what its bug has parked. Everything else stays parked.
-    pub(crate) async fn replay(&self, listing: &Listing, progress: &mut Progress) -> anyhow::Result<Replay> {
-        let met_bug = listing.groups.iter().filter(|group| group.kind.class.as_deref() == Some(BUG));
+    /// Repairs the HTTP service, and sends back what its bug has parked. Everything else stays
+    /// parked.
+    pub(crate) async fn replay(
+        &self,
+        listing: &Listing,
+        progress: &mut Progress,
+    ) -> anyhow::Result<Replay> {
+        let met_bug =
+            listing.groups.iter().filter(|group| group.kind.class.as_deref() == Some(BUG));
         let expected = met_bug.map(|group| group.count).sum();
         progress.event(&format!(
             "every order has ended, and {} are parked; the HTTP service's bug is repaired, and {expected} are sent back",

@@ -30,8 +30,14 @@ pub(crate) struct Report<'a> {
 impl<'a> Report<'a> {
     pub(crate) fn of(witness: &'a Witness, is_simulated: bool) -> Self {
         let shown = [
-            (witness.told_to_wait(), "fails in the outage, and waits as long as Retry-After asks, which no tier does"),
-            (witness.of_kind(Kind::Hurried), "never succeeds, and its deadline is before the end of the next wait"),
+            (
+                witness.told_to_wait(),
+                "fails in the outage, and waits as long as Retry-After asks, which no tier does",
+            ),
+            (
+                witness.of_kind(Kind::Hurried),
+                "never succeeds, and its deadline is before the end of the next wait",
+            ),
             (witness.of_kind(Kind::Poison), "kills the process that handles it"),
         ];
         let lateness = witness.spans.iter().filter_map(|span| span.number("rehop.lateness_ms"));
@@ -73,7 +79,8 @@ impl<'a> Report<'a> {
             text += &format!("\n{}\n", timeline.text());
         }
         let traced = self.traced.map(|sent| (sent, "drawn from its spans"));
-        let poison = self.witness.of_kind(Kind::Poison).map(|sent| (sent, "which kills its process"));
+        let poison =
+            self.witness.of_kind(Kind::Poison).map(|sent| (sent, "which kills its process"));
         for (sent, what) in [traced, poison].into_iter().flatten() {
             let (order, trace) = (sent.order.id, &sent.trace_id);
             text += &format!("\nThe trace of order {order}, {what} ({trace})\n");
@@ -115,11 +122,22 @@ impl<'a> Report<'a> {
 
     fn table(&self) -> Table {
         let mut table = Table::new();
-        table.load_preset(UTF8_BORDERS_ONLY).set_header(["outcome", "before", "at the end", "expected", "why"]);
+        table.load_preset(UTF8_BORDERS_ONLY).set_header([
+            "outcome",
+            "before",
+            "at the end",
+            "expected",
+            "why",
+        ]);
         let fates: BTreeSet<_> = self.before.rows.keys().chain(self.account.rows.keys()).collect();
         for fate in fates {
             let row = |account: &Account| account.rows.get(fate).copied().unwrap_or_default();
-            table.add_row(cells(fate.to_string(), row(&self.before), row(&self.account), fate.why()));
+            table.add_row(cells(
+                fate.to_string(),
+                row(&self.before),
+                row(&self.account),
+                fate.why(),
+            ));
         }
         table.add_row(cells("sum".to_owned(), self.before.sum(), self.account.sum(), ""));
         for column in table.column_iter_mut().skip(1).take(3) {
@@ -130,8 +148,11 @@ impl<'a> Report<'a> {
 
     fn verdict(&self) -> String {
         let duplicates = match self.account.duplicates {
-            0 => "No duplicates this time. A crash between an effect and its ack would cause one.".to_owned(),
-            count => format!("Duplicates: {count}, each from a crash between an effect and its ack."),
+            0 => "No duplicates this time. A crash between an effect and its ack would cause one."
+                .to_owned(),
+            count => {
+                format!("Duplicates: {count}, each from a crash between an effect and its ack.")
+            }
         };
         if self.adds_up() {
             let published = self.witness.sent.len();
@@ -140,8 +161,10 @@ impl<'a> Report<'a> {
             );
         }
         let mut lines = vec![format!("IT DOES NOT ADD UP. {duplicates}")];
-        for (when, account) in [("before the replay", &self.before), ("at the end", &self.account)] {
-            let astray: Vec<_> = account.astray.iter().map(|(order, fate)| format!("{order} ({fate})")).collect();
+        for (when, account) in [("before the replay", &self.before), ("at the end", &self.account)]
+        {
+            let astray: Vec<_> =
+                account.astray.iter().map(|(order, fate)| format!("{order} ({fate})")).collect();
             lines.push(format!("orders that were elsewhere {when}: {}", astray.join(", ")));
             lines.push(format!("messages of no published order {when}: {}", account.unknown));
         }
@@ -183,12 +206,20 @@ impl<'a> Report<'a> {
 }
 
 fn cells(outcome: String, before: Row, end: Row, why: &str) -> [String; 5] {
-    [outcome, before.orders.to_string(), end.orders.to_string(), end.meant.to_string(), why.to_owned()]
+    [
+        outcome,
+        before.orders.to_string(),
+        end.orders.to_string(),
+        end.meant.to_string(),
+        why.to_owned(),
+    ]
 }
 
 fn account_json(Account { rows, astray, unknown, duplicates }: &Account) -> Value {
-    let ended: BTreeMap<String, usize> = rows.iter().map(|(fate, row)| (fate.to_string(), row.orders)).collect();
-    let astray: BTreeMap<&u32, String> = astray.iter().map(|(order, fate)| (order, fate.to_string())).collect();
+    let ended: BTreeMap<String, usize> =
+        rows.iter().map(|(fate, row)| (fate.to_string(), row.orders)).collect();
+    let astray: BTreeMap<&u32, String> =
+        astray.iter().map(|(order, fate)| (order, fate.to_string())).collect();
     json!({
         "orders": ended,
         "otherwise_than_meant": astray,
@@ -209,8 +240,9 @@ struct Lateness {
 impl Lateness {
     fn of(mut late: Vec<u64>) -> Self {
         late.sort_unstable();
-        let part =
-            |percent: usize| late.get((late.len() * percent).div_ceil(100).saturating_sub(1)).copied().unwrap_or(0);
+        let part = |percent: usize| {
+            late.get((late.len() * percent).div_ceil(100).saturating_sub(1)).copied().unwrap_or(0)
+        };
         Self { waits: late.len(), p50: part(50), p99: part(99), max: part(100) }
     }
 }
@@ -221,7 +253,10 @@ mod tests {
 
     #[test]
     fn lateness_is_read_off_the_sorted_waits() {
-        assert_eq!(Lateness::of((1..=100).rev().collect()), Lateness { waits: 100, p50: 50, p99: 99, max: 100 });
+        assert_eq!(
+            Lateness::of((1..=100).rev().collect()),
+            Lateness { waits: 100, p50: 50, p99: 99, max: 100 }
+        );
         assert_eq!(Lateness::of(vec![7]), Lateness { waits: 1, p50: 7, p99: 7, max: 7 });
         assert_eq!(Lateness::of(Vec::new()), Lateness { waits: 0, p50: 0, p99: 0, max: 0 });
     }

@@ -18,7 +18,8 @@ pub(crate) const BINDINGS: [(&str, &str); 2] = [(ORDERS, "order.#"), (REFUNDS, "
 pub(crate) const POISON: &str = "poison";
 /// The class of the failures that the HTTP service's bug causes.
 pub(crate) const BUG: &str = "http_500";
-/// The HTTP service's outage, from the first order on: shorter than all waits together, so that every order survives it.
+/// The HTTP service's outage, from the first order on: shorter than all waits together, so that
+/// every order survives it.
 pub(crate) const OUTAGE: Range<Duration> = Duration::from_millis(1500)..Duration::from_millis(3300);
 /// The `Retry-After` in half of the answers during the outage.
 pub(crate) const SHORT_BREAK: Duration = Duration::from_secs(1);
@@ -127,7 +128,9 @@ impl fmt::Display for Fate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Handled => f.write_str("handled"),
-            Self::Parked(reason) if reason == DELIVERY_LIMIT => f.write_str("parked: delivery limit"),
+            Self::Parked(reason) if reason == DELIVERY_LIMIT => {
+                f.write_str("parked: delivery limit")
+            }
             Self::Parked(reason) => write!(f, "parked: {reason}"),
             Self::Expired => f.write_str("expired, and parked"),
             Self::Stray => f.write_str("stray"),
@@ -153,7 +156,8 @@ pub(crate) struct Body {
     pub(crate) quantity: u32,
 }
 
-/// The positions of the special orders, as fractions of the script. The refunds come together, so that they fail together.
+/// The positions of the special orders, as fractions of the script. The refunds come together, so
+/// that they fail together.
 const SPECIAL: [(f64, Kind); 26] = [
     (0.03, Kind::MeetsBug),
     (0.04, Kind::Refund),
@@ -195,7 +199,8 @@ pub(crate) fn orders(count: u32) -> Vec<Order> {
     for kind in kinds.iter_mut().step_by(5).filter(|kind| **kind == Kind::Ordinary) {
         *kind = Kind::Contended;
     }
-    let keys = ["order.created", "order.changed", "order.paid.eu", "order.paid.us"].into_iter().cycle();
+    let keys =
+        ["order.created", "order.changed", "order.paid.eu", "order.paid.us"].into_iter().cycle();
     let order = |((kind, key), id): ((Kind, &'static str), u32)| Order {
         id,
         kind,
@@ -244,8 +249,14 @@ mod tests {
             let orders = orders(count);
             let of = |kind| orders.iter().filter(|order| order.kind == kind).count();
             assert_eq!(orders.len(), count as usize);
-            assert_eq!((of(Kind::Poison), of(Kind::Late), of(Kind::Hurried), of(Kind::Undecodable)), (1, 1, 1, 1));
-            assert_eq!((of(Kind::Misrouted), of(Kind::MeetsBug), of(Kind::Refused), of(Kind::Refund)), (2, 8, 4, 8));
+            assert_eq!(
+                (of(Kind::Poison), of(Kind::Late), of(Kind::Hurried), of(Kind::Undecodable)),
+                (1, 1, 1, 1)
+            );
+            assert_eq!(
+                (of(Kind::Misrouted), of(Kind::MeetsBug), of(Kind::Refused), of(Kind::Refund)),
+                (2, 8, 4, 8)
+            );
             assert!(of(Kind::Contended) >= 10 && of(Kind::Ordinary) > count as usize / 2);
         }
     }

@@ -1,4 +1,5 @@
-//! The consumer, in a process of its own so that poison can kill it. It shows what a service that embeds rehop looks like.
+//! The consumer, in a process of its own so that poison can kill it. It shows what a service that
+//! embeds rehop looks like.
 
 use std::time::{Duration, SystemTime};
 
@@ -42,7 +43,10 @@ async fn handle(client: &Client, orders: &str, order: Message<Body>) -> Result<(
         eprintln!("{DYING}{}", order.body.id);
         std::process::abort();
     }
-    let mut request = client.post(orders).header(CONTENT_TYPE, "application/json").header(ATTEMPT, order.attempt());
+    let mut request = client
+        .post(orders)
+        .header(CONTENT_TYPE, "application/json")
+        .header(ATTEMPT, order.attempt());
     for (name, value) in telemetry::current_headers() {
         request = request.header(name, value);
     }
@@ -56,7 +60,8 @@ async fn handle(client: &Client, orders: &str, order: Message<Body>) -> Result<(
 
 async fn standard_input_closed() {
     let (closed, wait) = oneshot::channel();
-    // Reading standard input cannot be interrupted, so a thread of the runtime would keep the process from ending.
+    // Reading standard input cannot be interrupted, so a thread of the runtime would keep the
+    // process from ending.
     std::thread::spawn(move || {
         let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
         let _ = closed.send(());

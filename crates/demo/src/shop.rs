@@ -46,7 +46,12 @@ pub(crate) struct Shop {
 impl Shop {
     pub(crate) fn new(orders: &[Order]) -> Arc<Self> {
         let kinds = orders.iter().map(|order| (order.id, order.kind)).collect();
-        Arc::new(Self { kinds, opened: OnceLock::new(), is_repaired: AtomicBool::new(false), log: Mutex::default() })
+        Arc::new(Self {
+            kinds,
+            opened: OnceLock::new(),
+            is_repaired: AtomicBool::new(false),
+            log: Mutex::default(),
+        })
     }
 
     pub(crate) fn router(self: &Arc<Self>) -> Router {
@@ -72,7 +77,11 @@ impl Shop {
     }
 
     pub(crate) fn handled(&self) -> BTreeSet<u32> {
-        lock(&self.log).iter().filter(|request| request.answer.is_success()).map(|request| request.order).collect()
+        lock(&self.log)
+            .iter()
+            .filter(|request| request.answer.is_success())
+            .map(|request| request.order)
+            .collect()
     }
 
     /// Handles an order, which takes a while.
@@ -87,30 +96,45 @@ impl Shop {
         let mut log = lock(&self.log);
         let outage = self.is_out();
         let answer = match kind {
-            Kind::MeetsBug if !self.is_repaired.load(Ordering::Relaxed) => StatusCode::INTERNAL_SERVER_ERROR,
+            Kind::MeetsBug if !self.is_repaired.load(Ordering::Relaxed) => {
+                StatusCode::INTERNAL_SERVER_ERROR
+            }
             Kind::Hurried => StatusCode::SERVICE_UNAVAILABLE,
             _ if outage => StatusCode::SERVICE_UNAVAILABLE,
-            // Only the first attempt: the broker also counts another order's crash against the immediate attempts, and an order
-            // that returns from its last wait has no other attempts.
+            // Only the first attempt: the broker also counts another order's crash against the
+            // immediate attempts, and an order that returns from its last wait has no other
+            // attempts.
             Kind::Contended if attempt == 1 && order.is_multiple_of(2) => StatusCode::CONFLICT,
             Kind::Contended if attempt == 1 => StatusCode::LOCKED,
             Kind::Refund if attempt == 1 => StatusCode::SERVICE_UNAVAILABLE,
             Kind::Refused => StatusCode::UNPROCESSABLE_ENTITY,
             _ => StatusCode::OK,
         };
-        let patient = outage && order.is_multiple_of(2) && matches!(kind, Kind::Ordinary | Kind::Contended);
-        let request = Request { at: now_nanos(), order, attempt, answer, retry_after: patient.then_some(SHORT_BREAK) };
+        let patient =
+            outage && order.is_multiple_of(2) && matches!(kind, Kind::Ordinary | Kind::Contended);
+        let request = Request {
+            at: now_nanos(),
+            order,
+            attempt,
+            answer,
+            retry_after: patient.then_some(SHORT_BREAK),
+        };
         log.push(request.clone());
         request
     }
 }
 
 async fn post(State(shop): State<Arc<Shop>>, headers: HeaderMap, body: Bytes) -> Response {
-    let Ok(order) = serde_json::from_slice::<Body>(&body) else { return StatusCode::BAD_REQUEST.into_response() };
-    let attempt = headers.get(ATTEMPT).and_then(|value| value.to_str().ok()?.parse().ok()).unwrap_or(0);
+    let Ok(order) = serde_json::from_slice::<Body>(&body) else {
+        return StatusCode::BAD_REQUEST.into_response();
+    };
+    let attempt =
+        headers.get(ATTEMPT).and_then(|value| value.to_str().ok()?.parse().ok()).unwrap_or(0);
     let request = shop.handle(order.id, attempt).await;
     match request.retry_after {
-        Some(after) => (request.answer, [(RETRY_AFTER, after.as_secs().to_string())]).into_response(),
+        Some(after) => {
+            (request.answer, [(RETRY_AFTER, after.as_secs().to_string())]).into_response()
+        }
         None => request.answer.into_response(),
     }
 }

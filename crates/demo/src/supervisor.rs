@@ -25,7 +25,8 @@ impl Consumer {
     ///
     /// # Errors
     ///
-    /// When it cannot be started, or ends for any reason but poison: otherwise the demo would never end.
+    /// When it cannot be started, or ends for any reason but poison: otherwise the demo would never
+    /// end.
     pub(crate) async fn keep_running(&self, stop: &CancellationToken) -> anyhow::Result<()> {
         while !stop.is_cancelled() {
             self.run_once(stop).await?;
@@ -44,7 +45,8 @@ impl Consumer {
             .env("OTEL_BSP_SCHEDULE_DELAY", "50")
             .env("OTEL_METRICS_EXPORTER", "none")
             .env("OTEL_LOGS_EXPORTER", "none")
-            // Some systems write core files into the working directory. They should not end up in the user's.
+            // Some systems write core files into the working directory. They should not end up in
+            // the user's.
             .current_dir(std::env::temp_dir())
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
@@ -65,7 +67,11 @@ impl Consumer {
         match words.lines().find_map(|line| line.strip_prefix(DYING)?.parse().ok()) {
             Some(order) => lock(&self.crashes).push(Crash { at: now_nanos(), order }),
             None if stop.is_cancelled() && output.status.success() => {}
-            None => bail!("the consumer process ended unexpectedly ({}): {}", output.status, words.trim_end()),
+            None => bail!(
+                "the consumer process ended unexpectedly ({}): {}",
+                output.status,
+                words.trim_end()
+            ),
         }
         Ok(())
     }

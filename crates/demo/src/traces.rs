@@ -32,7 +32,9 @@ pub(crate) struct Receiver {
 
 impl Receiver {
     pub(crate) fn router(self: &Arc<Self>) -> Router {
-        let keep = async |State(receiver): State<Arc<Self>>, export: Bytes| lock(&receiver.exports).push(export);
+        let keep = async |State(receiver): State<Arc<Self>>, export: Bytes| {
+            lock(&receiver.exports).push(export)
+        };
         Router::new().route("/v1/traces", post(keep)).fallback(async || ()).with_state(self.clone())
     }
 
@@ -51,9 +53,11 @@ impl Receiver {
     /// Sends the same exports to a real collector.
     pub(crate) async fn pass_on(&self, collector: &str) -> anyhow::Result<()> {
         let client = reqwest::Client::builder().timeout(Duration::from_secs(3)).build()?;
-        let (url, exports) = (format!("{}/v1/traces", collector.trim_end_matches('/')), lock(&self.exports).clone());
+        let (url, exports) =
+            (format!("{}/v1/traces", collector.trim_end_matches('/')), lock(&self.exports).clone());
         for export in exports {
-            let request = client.post(&url).header(CONTENT_TYPE, "application/x-protobuf").body(export);
+            let request =
+                client.post(&url).header(CONTENT_TYPE, "application/x-protobuf").body(export);
             let taken = request.send().await.and_then(reqwest::Response::error_for_status);
             taken.map_err(reqwest::Error::without_url)?;
         }
@@ -138,13 +142,16 @@ impl From<Exported> for Span {
             start: span.start_time_unix_nano,
             end: span.end_time_unix_nano,
             failed: span.status.is_some_and(|status| status.code == StatusCode::Error as i32),
-            attributes: attributes.filter_map(|pair| Some((pair.key, json(pair.value?.value?)))).collect(),
+            attributes: attributes
+                .filter_map(|pair| Some((pair.key, json(pair.value?.value?))))
+                .collect(),
         }
     }
 }
 
 impl From<SpanData> for Span {
-    /// A span that this process has recorded. All processes of a world have one clock, and so one host.
+    /// A span that this process has recorded. All processes of a world have one clock, and so one
+    /// host.
     fn from(span: SpanData) -> Self {
         let attributes = span.attributes.into_iter();
         let id = |id: SpanId| if id == SpanId::INVALID { String::new() } else { id.to_string() };
@@ -157,7 +164,9 @@ impl From<SpanData> for Span {
             start: nanos(span.start_time),
             end: nanos(span.end_time),
             failed: matches!(span.status, Status::Error { .. }),
-            attributes: attributes.map(|pair| (pair.key.to_string(), recorded_json(pair.value))).collect(),
+            attributes: attributes
+                .map(|pair| (pair.key.to_string(), recorded_json(pair.value)))
+                .collect(),
         }
     }
 }
@@ -182,7 +191,8 @@ fn json(value: AnyValue) -> Value {
     }
 }
 
-/// The time in the unit of spans: nanoseconds since the epoch. In a simulated world it is that world's.
+/// The time in the unit of spans: nanoseconds since the epoch. In a simulated world it is that
+/// world's.
 pub(crate) fn now_nanos() -> u64 {
     nanos(rehop::internals::date())
 }

@@ -15,7 +15,8 @@ use super::progress::Progress;
 use super::script::{Fate, id_of};
 use super::{lock, parked};
 
-/// How long nothing may happen before the demo reports what it has found, although orders are missing.
+/// How long nothing may happen before the demo reports what it has found, although orders are
+/// missing.
 const MISSING: Duration = Duration::from_secs(40);
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
@@ -43,7 +44,8 @@ impl<C: Client> Play<C> {
                     "the HTTP service is back"
                 });
             }
-            let crashed: Vec<_> = lock(&self.crashes).iter().skip(crashes).map(|crash| crash.order).collect();
+            let crashed: Vec<_> =
+                lock(&self.crashes).iter().skip(crashes).map(|crash| crash.order).collect();
             for order in crashed {
                 crashes += 1;
                 progress.event(&format!(
@@ -69,9 +71,13 @@ impl<C: Client> Play<C> {
                 // A look takes the messages from their queue for a moment, so counting comes first.
                 if is_late || handled.len() + kept >= published && self.is_still(parked).await? {
                     let seen = self.look(&strays).await?;
-                    let ended: BTreeSet<u32> = seen.found.iter().filter_map(|(order, _)| *order).collect();
-                    // A duplicate may have been with its handler, where nobody sees it, at the first count but not at both.
-                    if is_late || (&ended | &handled).len() == published && self.is_still(parked).await? {
+                    let ended: BTreeSet<u32> =
+                        seen.found.iter().filter_map(|(order, _)| *order).collect();
+                    // A duplicate may have been with its handler, where nobody sees it, at the
+                    // first count but not at both.
+                    if is_late
+                        || (&ended | &handled).len() == published && self.is_still(parked).await?
+                    {
                         return Ok(seen);
                     }
                 }
@@ -92,7 +98,10 @@ impl<C: Client> Play<C> {
         name_orders(&mut orders);
         let messages = std::mem::take(&mut orders.messages).into_iter().chain(refunds.messages);
         let parked = messages.map(|message| {
-            (message.message_id.as_deref().and_then(id_of), Fate::parked(Some(message.reason.as_str())))
+            (
+                message.message_id.as_deref().and_then(id_of),
+                Fate::parked(Some(message.reason.as_str())),
+            )
         });
         let found = parked.chain(strays.iter().cloned()).collect();
         Ok(Seen { found, listed: parked::listing(&orders), listing: orders })
@@ -107,7 +116,13 @@ impl<C: Client> Play<C> {
 
     /// Takes the strays out of their queue.
     async fn strays(&self) -> anyhow::Result<Vec<Found>> {
-        Ok(self.client.take_all(STRAY).await?.iter().map(|message| message.with(Fate::Stray)).collect())
+        Ok(self
+            .client
+            .take_all(STRAY)
+            .await?
+            .iter()
+            .map(|message| message.with(Fate::Stray))
+            .collect())
     }
 
     /// Takes everything out of all queues, after consuming has stopped.
@@ -117,7 +132,9 @@ impl<C: Client> Play<C> {
             found.extend(self.client.take_all(queue).await?.iter().map(Taken::parked));
         }
         for queue in [self.queues(Role::Wait), self.queues(Role::Work)].concat() {
-            found.extend(self.client.take_all(queue).await?.iter().map(|message| message.with(Fate::Left)));
+            found.extend(
+                self.client.take_all(queue).await?.iter().map(|message| message.with(Fate::Left)),
+            );
         }
         Ok(found)
     }
@@ -132,11 +149,17 @@ impl<C: Client> Play<C> {
     }
 
     fn queues(&self, role: Role) -> Vec<&str> {
-        self.topology.queues.iter().filter(|queue| queue.role == role).map(|queue| queue.name.as_str()).collect()
+        self.topology
+            .queues
+            .iter()
+            .filter(|queue| queue.role == role)
+            .map(|queue| queue.name.as_str())
+            .collect()
     }
 }
 
-/// The chain of a message with a trace has an id too long for a narrow terminal, so the orders' own ids stand for their chains.
+/// The chain of a message with a trace has an id too long for a narrow terminal, so the orders' own
+/// ids stand for their chains.
 fn name_orders(listing: &mut Listing) {
     for sample in listing.groups.iter_mut().flat_map(|group| &mut group.samples) {
         let message = listing.messages.iter().find(|message| message.chain == *sample);

@@ -9,22 +9,32 @@ pub(crate) fn draw(spans: &[&Span], width: usize, colours: bool) -> Vec<String> 
     let start = spans.iter().map(|span| span.start).min().unwrap_or(0);
     let end = spans.iter().map(|span| span.end).max().unwrap_or(0);
     let mut rows = Vec::with_capacity(spans.len());
-    for root in spans.iter().filter(|span| !spans.iter().any(|other| other.span_id == span.parent_id)) {
+    for root in
+        spans.iter().filter(|span| !spans.iter().any(|other| other.span_id == span.parent_id))
+    {
         flatten(&mut rows, spans, root, "", "");
     }
-    let rows: Vec<_> = rows.iter().map(|(branches, span)| (label(branches, span), outcome(span), span)).collect();
-    let widest = |text: fn(&(String, String, &&Span)) -> usize| rows.iter().map(text).max().unwrap_or(0);
+    let rows: Vec<_> =
+        rows.iter().map(|(branches, span)| (label(branches, span), outcome(span), span)).collect();
+    let widest =
+        |text: fn(&(String, String, &&Span)) -> usize| rows.iter().map(text).max().unwrap_or(0);
     let label_width = widest(|(label, ..)| label.chars().count()).min(width / 2);
     let outcome_width = widest(|(_, outcome, _)| outcome.chars().count());
     let axis = width.saturating_sub(label_width + TIMES + outcome_width + 3).max(10);
 
     let last = format!("{} ms", millis(end - start));
-    let mut lines = vec![format!("{:label_width$} {:>6} {:>6}  0{last:>w$}", "", "start", "ms", w = axis - 1)];
+    let mut lines =
+        vec![format!("{:label_width$} {:>6} {:>6}  0{last:>w$}", "", "start", "ms", w = axis - 1)];
     for (label, outcome, span) in &rows {
         let label: String = label.chars().take(label_width).collect();
-        let (offset, length) = (millis(span.start - start), millis(span.end.saturating_sub(span.start)));
+        let (offset, length) =
+            (millis(span.start - start), millis(span.end.saturating_sub(span.start)));
         let bar = style(span).force_styling(colours).apply_to(bar(span, start, end, axis));
-        lines.push(format!("{label:label_width$} {offset:>6} {length:>6}  {bar} {outcome}").trim_end().to_owned());
+        lines.push(
+            format!("{label:label_width$} {offset:>6} {length:>6}  {bar} {outcome}")
+                .trim_end()
+                .to_owned(),
+        );
     }
     lines
 }
@@ -33,11 +43,18 @@ pub(crate) fn draw(spans: &[&Span], width: usize, colours: bool) -> Vec<String> 
 const TIMES: usize = 14;
 
 /// A span and its descendants, each with the lines that lead to it from its parent.
-fn flatten<'a>(rows: &mut Vec<(String, &'a Span)>, spans: &[&'a Span], span: &'a Span, branches: &str, below: &str) {
+fn flatten<'a>(
+    rows: &mut Vec<(String, &'a Span)>,
+    spans: &[&'a Span],
+    span: &'a Span,
+    branches: &str,
+    below: &str,
+) {
     rows.push((branches.to_owned(), span));
     let children: Vec<_> = spans.iter().filter(|child| child.parent_id == span.span_id).collect();
     for (index, child) in children.iter().enumerate() {
-        let (branch, under) = if index + 1 == children.len() { ("└ ", "  ") } else { ("├ ", "│ ") };
+        let (branch, under) =
+            if index + 1 == children.len() { ("└ ", "  ") } else { ("├ ", "│ ") };
         flatten(rows, spans, child, &format!("{below}{branch}"), &format!("{below}{under}"));
     }
 }
@@ -69,7 +86,11 @@ fn outcome(span: &Span) -> String {
         span.number("rehop.delay_ms").map(|delay| format!("{delay} ms"))
     };
     let text = |attribute| span.text(attribute).map(str::to_owned);
-    [text("rehop.outcome"), time, text("error.type")].into_iter().flatten().collect::<Vec<_>>().join(" ")
+    [text("rehop.outcome"), time, text("error.type")]
+        .into_iter()
+        .flatten()
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 fn style(span: &Span) -> Style {
@@ -139,7 +160,8 @@ wait billing.wait.80           10     80   ░░░░░░░░░░░░�
     #[test]
     fn a_death_says_how_many_there_were() {
         let died = |last| json!({ "rehop.unanswered": 2, "rehop.last_delivery": last, "error.type": "unanswered" });
-        let outcomes = [false, true].map(|last| outcome(&span("a", "", "receive orders", [0, 0], died(last))));
+        let outcomes =
+            [false, true].map(|last| outcome(&span("a", "", "receive orders", [0, 0], died(last))));
         assert_eq!(outcomes, ["2 died before", "2 died before, the last delivery"]);
     }
 

@@ -47,7 +47,10 @@ impl Witness {
 
     fn account_of(&self, fate: fn(Kind) -> Fate, until: u64, found: &[Found]) -> Account {
         let meant = self.sent.iter().map(|(id, sent)| (*id, fate(sent.order.kind))).collect();
-        let handled = self.requests.iter().filter(|request| request.answer.is_success() && request.at < until);
+        let handled = self
+            .requests
+            .iter()
+            .filter(|request| request.answer.is_success() && request.at < until);
         let handled = handled.map(|request| (Some(request.order), Fate::Handled));
         Account::of(&meant, handled.chain(found.iter().cloned()))
     }
@@ -58,7 +61,8 @@ impl Witness {
 
     /// The spans of an order's trace, by their start.
     pub(crate) fn spans_of(&self, sent: &Sent) -> Vec<&Span> {
-        let mut spans: Vec<_> = self.spans.iter().filter(|span| span.trace_id == sent.trace_id).collect();
+        let mut spans: Vec<_> =
+            self.spans.iter().filter(|span| span.trace_id == sent.trace_id).collect();
         spans.sort_by_key(|span| (span.start, span.end));
         spans
     }
@@ -73,9 +77,11 @@ impl Witness {
         self.most_telling(|requests| requests.iter().any(|request| request.retry_after.is_some()))
     }
 
-    /// When the HTTP service saw the replayed orders, in nanoseconds after the replay began, in this order.
+    /// When the HTTP service saw the replayed orders, in nanoseconds after the replay began, in
+    /// this order.
     pub(crate) fn seen_again(&self) -> Vec<u64> {
-        let replayed = |order| self.sent.get(&order).is_some_and(|sent| sent.order.kind == Kind::MeetsBug);
+        let replayed =
+            |order| self.sent.get(&order).is_some_and(|sent| sent.order.kind == Kind::MeetsBug);
         let requests = self.requests.iter().filter(|request| replayed(request.order));
         requests.filter_map(|request| request.at.checked_sub(self.replay.began)).collect()
     }
@@ -91,27 +97,37 @@ impl Witness {
         self.sent.values().find(|sent| sent.order.kind == kind)
     }
 
-    /// Of the wanted orders, the one with the most different answers, and among equals the one with a readable number of attempts.
-    /// Refunds have another policy, without immediate attempts, and do not count.
-    /// Only orders that were handled before the first crash count, because a crash loses spans that are not exported yet.
+    /// Of the wanted orders, the one with the most different answers, and among equals the one with
+    /// a readable number of attempts. Refunds have another policy, without immediate attempts, and
+    /// do not count. Only orders that were handled before the first crash count, because a crash
+    /// loses spans that are not exported yet.
     fn most_telling(&self, wanted: impl Fn(&[&Request]) -> bool) -> Option<&Sent> {
-        // First those long before the crash, much longer than an export takes; else those for which there was just time for one.
+        // First those long before the crash, much longer than an export takes; else those for which
+        // there was just time for one.
         [1_000_000_000, 300_000_000]
             .iter()
             .find_map(|exported_after| self.most_telling_before(*exported_after, &wanted))
     }
 
-    /// The same, among orders that were handled at least so many nanoseconds before the first crash.
-    fn most_telling_before(&self, exported_after: u64, wanted: impl Fn(&[&Request]) -> bool) -> Option<&Sent> {
+    /// The same, among orders that were handled at least so many nanoseconds before the first
+    /// crash.
+    fn most_telling_before(
+        &self,
+        exported_after: u64,
+        wanted: impl Fn(&[&Request]) -> bool,
+    ) -> Option<&Sent> {
         const READABLE: usize = 4;
         let first_crash = self.crashes.first().map_or(u64::MAX, |crash| crash.at);
         let whole = |requests: &[&Request]| {
-            requests.last().is_some_and(|last| last.answer.is_success() && last.at + exported_after < first_crash)
+            requests.last().is_some_and(|last| {
+                last.answer.is_success() && last.at + exported_after < first_crash
+            })
         };
         let orders = self.sent.values().filter(|sent| sent.order.kind != Kind::Refund);
         let chains = orders.map(|sent| (sent, self.requests_of(sent)));
-        let telling =
-            chains.filter(|(_, requests)| whole(requests) && wanted(requests)).max_by_key(|(sent, requests)| {
+        let telling = chains
+            .filter(|(_, requests)| whole(requests) && wanted(requests))
+            .max_by_key(|(sent, requests)| {
                 let answers: BTreeSet<_> = requests.iter().map(|request| request.answer).collect();
                 (answers.len(), Reverse(requests.len().abs_diff(READABLE)), Reverse(sent.order.id))
             });

@@ -15,13 +15,18 @@ fn demo(args: &[&str]) -> Output {
 }
 
 fn number(report: &Value, pointer: &str) -> u64 {
-    report.pointer(pointer).and_then(Value::as_u64).unwrap_or_else(|| panic!("{pointer} is not a number in {report:#}"))
+    report
+        .pointer(pointer)
+        .and_then(Value::as_u64)
+        .unwrap_or_else(|| panic!("{pointer} is not a number in {report:#}"))
 }
 
-/// The report of 150 orders, and what was written to standard error. The demo succeeds, so it adds up.
+/// The report of 150 orders, and what was written to standard error. The demo succeeds, so it adds
+/// up.
 fn report(args: &[&str]) -> (Value, String) {
     let output = demo(&[args, &["--json", "--messages", "150"]].concat());
-    let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let (text, errors) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{}\n{text}\n{errors}", output.status);
     (serde_json::from_str(&text).expect("standard output is one JSON value"), errors.into_owned())
 }
@@ -30,12 +35,17 @@ fn report(args: &[&str]) -> (Value, String) {
 fn the_demo_adds_up_and_its_trace_agrees_with_what_the_service_saw() {
     let (report, errors) = report(&[]);
     assert_eq!(report["simulated"], false);
-    // One delivery, and five more within the limit. 3.10 and 4.0 also count a message that is handed back unseen, which happens while
-    // the queues of a process take turns.
+    // One delivery, and five more within the limit. 3.10 and 4.0 also count a message that is
+    // handed back unseen, which happens while the queues of a process take turns.
     let crashes = number(&report, "/crashes");
-    let handing_back_counts = ["RabbitMQ 3.", "RabbitMQ 4.0."].iter().any(|version| errors.contains(version));
-    assert!(crashes == 6 || (handing_back_counts && (1..6).contains(&crashes)), "{crashes} crashes\n{errors}");
-    // A message waits for at most 500 ms until its span is exported, so a busy machine may lose some.
+    let handing_back_counts =
+        ["RabbitMQ 3.", "RabbitMQ 4.0."].iter().any(|version| errors.contains(version));
+    assert!(
+        crashes == 6 || (handing_back_counts && (1..6).contains(&crashes)),
+        "{crashes} crashes\n{errors}"
+    );
+    // A message waits for at most 500 ms until its span is exported, so a busy machine may lose
+    // some.
     check(&report, crashes, 1);
 }
 
@@ -65,13 +75,18 @@ fn without_docker_and_a_server_the_demo_plays_on_a_simulated_broker() {
         return not_tried("the demo without a broker, because a rabbitmq-server is installed");
     }
     // Neither is found on this path.
-    let output = Command::new(PROGRAM).args(["--messages", "100"]).env("PATH", "").output().unwrap();
+    let output =
+        Command::new(PROGRAM).args(["--messages", "100"]).env("PATH", "").output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
-    assert!(text.starts_with("SIMULATED, because neither Docker nor a rabbitmq-server is here: "), "{text}");
+    assert!(
+        text.starts_with("SIMULATED, because neither Docker nor a rabbitmq-server is here: "),
+        "{text}"
+    );
 }
 
-/// What a demo of 150 orders shows on any broker, if its consumer died this often and so many deaths at least are in the trace.
+/// What a demo of 150 orders shows on any broker, if its consumer died this often and so many
+/// deaths at least are in the trace.
 fn check(report: &Value, crashes: u64, fewest_recorded: u64) {
     assert_eq!(number(report, "/published"), 150);
     let orders = |handled: usize, exhausted: Option<usize>| {
@@ -97,35 +112,56 @@ fn check(report: &Value, crashes: u64, fewest_recorded: u64) {
     let trace = &report["trace"];
     let spans = trace["spans"].as_array().unwrap();
     let of = |operation: &str| -> Vec<&Value> {
-        spans.iter().filter(|span| span["attributes"]["messaging.operation.type"] == operation).collect()
+        spans
+            .iter()
+            .filter(|span| span["attributes"]["messaging.operation.type"] == operation)
+            .collect()
     };
     let attempts = of("process");
     assert_eq!(attempts.len() as u64, number(trace, "/attempts_seen_by_the_service"), "{trace:#}");
     assert!(attempts.len() >= 2);
     let root = &spans[0];
     assert!(root["name"].as_str().unwrap().starts_with("publish shop:order."), "{root:#}");
-    let waits: Vec<_> = spans.iter().filter(|span| span["attributes"].get("rehop.lateness_ms").is_some()).collect();
+    let waits: Vec<_> =
+        spans.iter().filter(|span| span["attributes"].get("rehop.lateness_ms").is_some()).collect();
     for attempt in &attempts {
         let hop = &attempt["attributes"]["rehop.hop"];
-        let above = waits.iter().find(|wait| wait["attributes"]["rehop.hop"] == *hop).copied().unwrap_or(root);
-        assert_eq!(attempt["parent_id"], above["span_id"], "each attempt is below the wait before it: {trace:#}");
+        let above = waits
+            .iter()
+            .find(|wait| wait["attributes"]["rehop.hop"] == *hop)
+            .copied()
+            .unwrap_or(root);
+        assert_eq!(
+            attempt["parent_id"], above["span_id"],
+            "each attempt is below the wait before it: {trace:#}"
+        );
     }
     assert!(waits.iter().all(|wait| wait["parent_id"] == ""), "waits lie flat: {trace:#}");
     assert_eq!(attempts.last().unwrap()["attributes"]["rehop.outcome"], "ack");
-    let outcomes = |wanted: &str| attempts.iter().filter(|it| it["attributes"]["rehop.outcome"] == wanted).count();
+    let outcomes = |wanted: &str| {
+        attempts.iter().filter(|it| it["attributes"]["rehop.outcome"] == wanted).count()
+    };
     assert_eq!(waits.len(), outcomes("wait"), "each wait that was decided has its span");
     for wait in waits {
         let took = number(wait, "/end") - number(wait, "/start");
-        assert!(took >= number(wait, "/attributes/rehop.delay_ms") * 1_000_000, "never early: {wait:#}");
+        assert!(
+            took >= number(wait, "/attributes/rehop.delay_ms") * 1_000_000,
+            "never early: {wait:#}"
+        );
     }
 
     let poison = report["trace_of_poison"]["spans"].as_array().unwrap();
-    let deaths: Vec<_> = poison.iter().filter_map(|span| span["attributes"].get("rehop.unanswered")).collect();
+    let deaths: Vec<_> =
+        poison.iter().filter_map(|span| span["attributes"].get("rehop.unanswered")).collect();
     // The first delivery came back from nowhere, and after the last death there is no other.
     let recorded = deaths.len() as u64 + 1;
     assert!((fewest_recorded..=crashes).contains(&recorded), "{poison:#?}");
     if recorded == crashes {
-        assert_eq!(poison.last().unwrap()["attributes"]["rehop.last_delivery"], crashes == 6, "{poison:#?}");
+        assert_eq!(
+            poison.last().unwrap()["attributes"]["rehop.last_delivery"],
+            crashes == 6,
+            "{poison:#?}"
+        );
     }
     assert!(number(report, "/traces") >= 150);
     assert_eq!(number(report, "/traces_with_doubted_clocks"), 0);
@@ -137,7 +173,10 @@ fn check(report: &Value, crashes: u64, fewest_recorded: u64) {
         moments.filter(|moment| moment.as_str().unwrap().contains(what)).count()
     };
     assert!(moments(0, "answered 503, retry after 1000 ms -> wait") >= 1, "{timelines:#?}");
-    assert!(moments(0, "waits on the ladder, in 2 of its queues: planned 1000 ms") >= 1, "{timelines:#?}");
+    assert!(
+        moments(0, "waits on the ladder, in 2 of its queues: planned 1000 ms") >= 1,
+        "{timelines:#?}"
+    );
     for moment in timelines[0]["moments"].as_array().unwrap().iter().filter_map(Value::as_str) {
         if let Some((_, took)) = moment.split_once("planned 1000 ms, took ") {
             let took: u64 = took.split_once(' ').unwrap().0.parse().unwrap();
@@ -149,8 +188,12 @@ fn check(report: &Value, crashes: u64, fewest_recorded: u64) {
     assert_eq!(moments(2, "the process dies") as u64, crashes);
     assert_eq!(timelines[2]["end"], "parked: delivery limit");
 
-    let waits: Vec<u64> =
-        report["jitter"]["waits"].as_array().unwrap().iter().map(|wait| wait.as_u64().unwrap()).collect();
+    let waits: Vec<u64> = report["jitter"]["waits"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|wait| wait.as_u64().unwrap())
+        .collect();
     assert!(waits.iter().all(|wait| (800..=1600).contains(wait)), "{waits:?}");
     assert!(waits.iter().any(|wait| *wait != waits[0]), "jitter makes waits differ: {waits:?}");
 

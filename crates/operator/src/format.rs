@@ -26,7 +26,11 @@ pub fn counted(number: u64, one: &str) -> String {
 pub fn size(bytes: u64) -> String {
     let of = |unit: u64, name: &str| {
         let multiple = bytes as f64 / unit as f64;
-        if multiple < 9.95 { format!("{multiple:.1} {name}") } else { format!("{multiple:.0} {name}") }
+        if multiple < 9.95 {
+            format!("{multiple:.1} {name}")
+        } else {
+            format!("{multiple:.0} {name}")
+        }
     };
     match bytes {
         0..1024 => format!("{bytes} B"),
@@ -44,7 +48,8 @@ pub fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// A time in UTC, such as `2026-11-22T01:02:03Z`. One before 1970 or after 9999, which `humantime` cannot format, is given in milliseconds.
+/// A time in UTC, such as `2026-11-22T01:02:03Z`. One before 1970 or after 9999, which `humantime`
+/// cannot format, is given in milliseconds.
 pub fn time(at: Timestamp) -> String {
     /// The last second of the year 9999.
     const LAST: i64 = 253_402_300_799_000;
@@ -60,8 +65,14 @@ mod tests {
 
     #[test]
     fn numbers_and_sizes_are_readable() {
-        assert_eq!([0, 999, 1_000, 48_211, 1_234_567].map(count), ["0", "999", "1,000", "48,211", "1,234,567"]);
-        assert_eq!([0, 1, 2_000].map(|number| counted(number, "wait")), ["0 waits", "1 wait", "2,000 waits"]);
+        assert_eq!(
+            [0, 999, 1_000, 48_211, 1_234_567].map(count),
+            ["0", "999", "1,000", "48,211", "1,234,567"]
+        );
+        assert_eq!(
+            [0, 1, 2_000].map(|number| counted(number, "wait")),
+            ["0 waits", "1 wait", "2,000 waits"]
+        );
         let sizes = [0, 1_023, 1_536, 10_188, 10_240, 1_048_576, 33_554_432].map(size);
         assert_eq!(sizes, ["0 B", "1023 B", "1.5 KiB", "9.9 KiB", "10 KiB", "1.0 MiB", "32 MiB"]);
     }

@@ -1,8 +1,9 @@
-//! What operators of rehop's services do: see parked messages and send them back, look at a broker for what would harm a service, and
-//! compare a topology with it.
+//! What operators of rehop's services do: see parked messages and send them back, look at a broker
+//! for what would harm a service, and compare a topology with it.
 //!
-//! [`parked`] sees, replays, discards and edits messages at rest, [`doctor`] looks at a live broker and compares its queues with the
-//! settings. The tool `rehop` (package `rehop-cli`) and the page (`rehop-page`) are made of both. A service needs neither.
+//! [`parked`] sees, replays, discards and edits messages at rest, [`doctor`] looks at a live broker
+//! and compares its queues with the settings. The tool `rehop` (package `rehop-cli`) and the page
+//! (`rehop-page`) are made of both. A service needs neither.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

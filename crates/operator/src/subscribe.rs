@@ -5,8 +5,9 @@ use lapin::types::{FieldTable, ShortString};
 use rehop::internals::client::{Channel, Subscription};
 use rehop::internals::queued;
 
-/// Subscribes. If the future is dropped before the broker has answered, for instance by a time limit, the channel is closed: otherwise the
-/// subscription might come into being all the same, and keep all that is delivered to it until the connection ends.
+/// Subscribes. If the future is dropped before the broker has answered, for instance by a time
+/// limit, the channel is closed: otherwise the subscription might come into being all the same, and
+/// keep all that is delivered to it until the connection ends.
 ///
 /// # Errors
 ///

@@ -4,7 +4,9 @@ use std::time::SystemTime;
 
 use opentelemetry::global::{self, BoxedTracer};
 use opentelemetry::metrics::Counter;
-use opentelemetry::trace::{Link, SpanBuilder, SpanContext, SpanKind, Status, TraceContextExt, Tracer};
+use opentelemetry::trace::{
+    Link, SpanBuilder, SpanContext, SpanKind, Status, TraceContextExt, Tracer,
+};
 use opentelemetry::{Context, KeyValue};
 use rehop::Timestamp;
 use rehop::internals::date;
@@ -74,12 +76,16 @@ impl Run {
     /// So many of the messages ended so.
     pub(crate) fn counted(&self, counts: &[(&'static str, u64)]) {
         let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
-        self.context.span().set_attributes(counts.iter().map(|(name, count)| KeyValue::new(*name, number(*count))));
+        self.context.span().set_attributes(
+            counts.iter().map(|(name, count)| KeyValue::new(*name, number(*count))),
+        );
     }
 
     /// It ended before it had sent everything.
     pub(crate) fn stopped(&self, why: String) {
-        self.context.span().set_attribute(KeyValue::new(names::STOPPED, cut(&why, MAX_TEXT).to_owned()));
+        self.context
+            .span()
+            .set_attribute(KeyValue::new(names::STOPPED, cut(&why, MAX_TEXT).to_owned()));
     }
 
     pub(crate) fn failed(&self, error: &impl std::fmt::Display) {
@@ -94,7 +100,8 @@ impl Drop for Run {
     }
 }
 
-/// Makes the spans of the messages of one run, each in the trace of its chain, with a link to the run.
+/// Makes the spans of the messages of one run, each in the trace of its chain, with a link to the
+/// run.
 pub(crate) struct RestTracer {
     tracer: BoxedTracer,
     name: String,
@@ -112,7 +119,8 @@ pub(crate) struct Resting<'a> {
 }
 
 impl RestTracer {
-    /// From when the message came to rest until the broker has confirmed its copy. Also returns the trace headers of the copy.
+    /// From when the message came to rest until the broker has confirmed its copy. Also returns the
+    /// trace headers of the copy.
     pub(crate) fn start(&self, resting: Resting<'_>) -> (RestSpan, Vec<(&'static str, String)>) {
         let now = date();
         // Another host may have written the time.
@@ -154,7 +162,9 @@ impl Drop for RestSpan {
 
 /// Who runs this process.
 fn user() -> Option<String> {
-    ["USER", "LOGNAME", "USERNAME"].iter().find_map(|name| std::env::var(name).ok().filter(|user| !user.is_empty()))
+    ["USER", "LOGNAME", "USERNAME"]
+        .iter()
+        .find_map(|name| std::env::var(name).ok().filter(|user| !user.is_empty()))
 }
 
 /// The metric of one operation of an operator. Its attributes are built once.
@@ -162,22 +172,28 @@ fn user() -> Option<String> {
 pub(crate) struct MoveMetrics {
     moved: Counter<u64>,
     attributes: Vec<KeyValue>,
-    /// Bounds how many queues are told apart: messages name them, and anyone may have written a message.
+    /// Bounds how many queues are told apart: messages name them, and anyone may have written a
+    /// message.
     restored_to: Values,
 }
 
 impl MoveMetrics {
-    /// `resting` is the queue in which the messages rest. Parked ones belong to a work queue; stray and discarded ones may belong to any,
-    /// and only their headers, which anyone can write, say to which.
+    /// `resting` is the queue in which the messages rest. Parked ones belong to a work queue; stray
+    /// and discarded ones may belong to any, and only their headers, which anyone can write, say to
+    /// which.
     pub(crate) fn new(operation: &'static str, resting: &str, work_queue: Option<&str>) -> Self {
         let moved = global::meter("rehop")
             .u64_counter(names::PARKED_MOVED)
             .with_unit("{message}")
             .with_description("Messages that operators moved, by operation")
             .build();
-        let mut attributes =
-            vec![KeyValue::new(names::OPERATION, operation), KeyValue::new(names::PARKED_QUEUE, resting.to_owned())];
-        attributes.extend(work_queue.map(|queue| KeyValue::new(names::DESTINATION_TEMPLATE, queue.to_owned())));
+        let mut attributes = vec![
+            KeyValue::new(names::OPERATION, operation),
+            KeyValue::new(names::PARKED_QUEUE, resting.to_owned()),
+        ];
+        attributes.extend(
+            work_queue.map(|queue| KeyValue::new(names::DESTINATION_TEMPLATE, queue.to_owned())),
+        );
         Self { moved, attributes, restored_to: Values::default() }
     }
 
@@ -186,7 +202,8 @@ impl MoveMetrics {
         self.moved.add(count, &self.attributes);
     }
 
-    /// A message was moved back to this queue. It counts under this queue's name, not the discarded queue's.
+    /// A message was moved back to this queue. It counts under this queue's name, not the discarded
+    /// queue's.
     pub(crate) fn restored(&self, queue: &str) {
         let queue = KeyValue::new(names::PARKED_QUEUE, self.restored_to.bounded(queue));
         let others = self.attributes.iter().filter(|it| it.key != queue.key).cloned();

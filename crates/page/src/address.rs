@@ -32,8 +32,10 @@ const FILTERS: [&str; 15] = [
 /// Fields whose texts are taken as they are, also with spaces around them.
 const EXACT: [&str; 6] = ["reason", "class", "error_is", "destination", "key", "chain"];
 
-/// A field that says that there is none takes the place of the one that says which. An empty field would be a missing one.
-const NONE: [(&str, &str); 3] = [("class", "no_class"), ("error_is", "no_error"), ("destination", "no_destination")];
+/// A field that says that there is none takes the place of the one that says which. An empty field
+/// would be a missing one.
+const NONE: [(&str, &str); 3] =
+    [("class", "no_class"), ("error_is", "no_error"), ("destination", "no_destination")];
 
 /// A place, and which of its messages. Written into an address, it can be sent to a colleague.
 #[derive(Debug, Clone, PartialEq)]
@@ -54,13 +56,20 @@ impl Address {
         let place = match (fields.get("queue"), fields.get("place")) {
             (None, Some("stray")) => Place::Stray,
             (None, Some("discarded")) => Place::Discarded,
-            // A queue that nobody has asked for is not looked at: that would declare its parked queue.
+            // A queue that nobody has asked for is not looked at: that would declare its parked
+            // queue.
             (Some(queue), None) if queues.iter().any(|known| known == queue) => Place::queue(queue),
-            (Some(_), None) => return Err("This page does not serve that queue; name it with --queue.".to_owned()),
+            (Some(_), None) => {
+                return Err("This page does not serve that queue; name it with --queue.".to_owned());
+            }
             _ => return Err("The address names no queue.".to_owned()),
         };
-        let mut address =
-            Self { place, filter: Filter::default(), all: fields.get("all").is_some(), fields: Vec::new() };
+        let mut address = Self {
+            place,
+            filter: Filter::default(),
+            all: fields.get("all").is_some(),
+            fields: Vec::new(),
+        };
         for name in FILTERS {
             let exact = || fields.exact(name).filter(|_| EXACT.contains(&name));
             if let Some(value) = fields.get(name).map(|trimmed| exact().unwrap_or(trimmed)) {
@@ -75,7 +84,8 @@ impl Address {
         Self { place, filter: Filter::default(), all: false, fields: Vec::new() }
     }
 
-    /// This one with another field of the filter. A value that cannot be understood changes nothing.
+    /// This one with another field of the filter. A value that cannot be understood changes
+    /// nothing.
     pub(super) fn with(mut self, name: &'static str, value: &str) -> Self {
         let _ = self.set(name, value);
         self
@@ -89,10 +99,14 @@ impl Address {
 
     fn set(&mut self, name: &'static str, value: &str) -> Result<(), String> {
         let (filter, text) = (&mut self.filter, value.to_owned());
-        // How long ago it was is written as the time, so that a plan and what is done are about the same messages.
+        // How long ago it was is written as the time, so that a plan and what is done are about the
+        // same messages.
         let written = match name {
             "since" | "until" => match humantime::parse_duration(value) {
-                Ok(_) => humantime::format_rfc3339_millis(parse_time(value, SystemTime::now())?.into()).to_string(),
+                Ok(_) => {
+                    humantime::format_rfc3339_millis(parse_time(value, SystemTime::now())?.into())
+                        .to_string()
+                }
                 Err(_) => text.clone(),
             },
             _ => text.clone(),
@@ -112,7 +126,11 @@ impl Address {
             "where" => filter.conditions = vec![value.parse()?],
             "since" => filter.since = Some(parse_time(&written, SystemTime::now())?),
             "until" => filter.until = Some(parse_time(&written, SystemTime::now())?),
-            _ => filter.limit = Some(value.parse().map_err(|_| format!("{value:?} is not a number of messages."))?),
+            _ => {
+                filter.limit = Some(
+                    value.parse().map_err(|_| format!("{value:?} is not a number of messages."))?,
+                )
+            }
         }
         let opposite = NONE.iter().find_map(|(some, none)| match name {
             _ if name == *some => Some(*none),
@@ -142,10 +160,9 @@ impl Address {
 
     /// The same, as the query of an address.
     pub(super) fn query(&self) -> String {
-        let pairs = self
-            .fields()
-            .into_iter()
-            .map(|(name, value)| format!("{name}={}", utf8_percent_encode(&value, NON_ALPHANUMERIC)));
+        let pairs = self.fields().into_iter().map(|(name, value)| {
+            format!("{name}={}", utf8_percent_encode(&value, NON_ALPHANUMERIC))
+        });
         pairs.collect::<Vec<_>>().join("&")
     }
 
@@ -172,7 +189,9 @@ mod tests {
     use super::*;
 
     fn fields(pairs: &[(&str, &str)]) -> Fields {
-        Fields(pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect())
+        Fields(
+            pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
+        )
     }
 
     fn parse(pairs: &[(&str, &str)]) -> Result<Address, String> {
@@ -199,12 +218,18 @@ mod tests {
         ];
         let address = parse(&all).unwrap();
         let query = address.query();
-        assert!(query.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'<' && byte != b'"'), "{query}");
+        assert!(
+            query.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'<' && byte != b'"'),
+            "{query}"
+        );
         let read: Vec<_> = query.split('&').map(|pair| pair.split_once('=').unwrap()).collect();
         let decoded: Vec<_> = read
             .iter()
             .map(|(name, value)| {
-                (*name, percent_encoding::percent_decode_str(value).decode_utf8().unwrap().into_owned())
+                (
+                    *name,
+                    percent_encoding::percent_decode_str(value).decode_utf8().unwrap().into_owned(),
+                )
             })
             .collect();
         let decoded: Vec<_> = decoded.iter().map(|(name, value)| (*name, value.as_str())).collect();
@@ -215,11 +240,22 @@ mod tests {
 
     #[test]
     fn an_address_can_say_that_there_is_none() {
-        let address = parse(&[("queue", "orders"), ("class", "io"), ("no_class", "1"), ("no_error", "1")]).unwrap();
-        assert_eq!((address.filter.class.as_deref(), address.filter.error_is.as_deref()), (Some(""), Some("")));
-        assert_eq!((address.in_words().as_str(), address.field("class")), ("no class, no error", ""));
+        let address =
+            parse(&[("queue", "orders"), ("class", "io"), ("no_class", "1"), ("no_error", "1")])
+                .unwrap();
+        assert_eq!(
+            (address.filter.class.as_deref(), address.filter.error_is.as_deref()),
+            (Some(""), Some(""))
+        );
+        assert_eq!(
+            (address.in_words().as_str(), address.field("class")),
+            ("no class, no error", "")
+        );
         let address = address.with("class", "io").with("no_destination", "1");
-        assert_eq!((address.filter.class.as_deref(), address.filter.destination.as_deref()), (Some("io"), Some("")));
+        assert_eq!(
+            (address.filter.class.as_deref(), address.filter.destination.as_deref()),
+            (Some("io"), Some(""))
+        );
         assert_eq!(address.in_words(), "no error, class io, no destination");
     }
 
@@ -254,9 +290,14 @@ mod tests {
 
     #[test]
     fn another_value_of_a_field_replaces_the_one_before() {
-        let address =
-            Address::of(Place::Stray).with("reason", "expired").with("reason", "exhausted").with("limit", "x");
-        assert_eq!((address.query().as_str(), address.filter.limit), ("place=stray&reason=exhausted", None));
+        let address = Address::of(Place::Stray)
+            .with("reason", "expired")
+            .with("reason", "exhausted")
+            .with("limit", "x");
+        assert_eq!(
+            (address.query().as_str(), address.filter.limit),
+            ("place=stray&reason=exhausted", None)
+        );
         assert_eq!((address.field("reason"), address.field("class")), ("exhausted", ""));
         assert_eq!(address.in_words(), "reason exhausted");
         assert_eq!(address.at_all().query(), "place=stray&reason=exhausted&all=1");

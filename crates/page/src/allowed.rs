@@ -42,7 +42,9 @@ impl FromStr for Action {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let known = Self::ALL.into_iter().find(|action| action.as_str() == text);
-        known.ok_or_else(|| format!("unknown action {text:?}; expected replay, discard, edit or reveal"))
+        known.ok_or_else(|| {
+            format!("unknown action {text:?}; expected replay, discard, edit or reveal")
+        })
     }
 }
 
@@ -86,10 +88,19 @@ mod tests {
 
     #[test]
     fn nothing_is_allowed_unless_it_is_named() {
-        let allowed: Allowed = ["reveal", "replay", "replay"].map(|name| name.parse().unwrap()).into_iter().collect();
+        let allowed: Allowed =
+            ["reveal", "replay", "replay"].map(|name| name.parse().unwrap()).into_iter().collect();
         assert_eq!(allowed.to_string(), "replay, reveal");
         assert!(allowed.contains(Action::Replay) && !allowed.contains(Action::Discard));
-        assert!(Allowed::default().is_read_only() && Action::ALL.iter().all(|it| !Allowed::default().contains(*it)));
-        assert!("purge".parse::<Action>().unwrap_err().contains("expected replay, discard, edit or reveal"));
+        assert!(
+            Allowed::default().is_read_only()
+                && Action::ALL.iter().all(|it| !Allowed::default().contains(*it))
+        );
+        assert!(
+            "purge"
+                .parse::<Action>()
+                .unwrap_err()
+                .contains("expected replay, discard, edit or reveal")
+        );
     }
 }

@@ -28,11 +28,17 @@ pub(super) fn work(row: usize, work: &str, parked: &str, statistics: &Statistics
 /// The cells of a wait queue; none without a management address.
 pub(super) fn wait(row: usize, queue: &str, statistics: &Statistics) -> Vec<Cell> {
     let stats = stats(statistics, queue);
-    let texts = [rate(stats, |rates| rates.published.rate), number(stats.and_then(|stats| stats.stuck))];
+    let texts =
+        [rate(stats, |rates| rates.published.rate), number(stats.and_then(|stats| stats.stuck))];
     cells(["enter", "stuck"], row, texts, statistics)
 }
 
-fn cells<const N: usize>(ids: [&str; N], row: usize, texts: [String; N], statistics: &Statistics) -> Vec<Cell> {
+fn cells<const N: usize>(
+    ids: [&str; N],
+    row: usize,
+    texts: [String; N],
+    statistics: &Statistics,
+) -> Vec<Cell> {
     if *statistics == Statistics::NoAddress {
         return Vec::new();
     }
@@ -76,11 +82,16 @@ mod tests {
         let stats = |value| serde_json::from_value::<QueueStats>(value).unwrap();
         let rates = |publish: f64| json!({"publish_details": {"rate": publish}, "ack_details": {"rate": 1234.4}, "redeliver_details": {"rate": 0.2}});
         let seen = Statistics::Seen(Arc::new(BTreeMap::from([
-            ("orders".to_owned(), stats(json!({"messages_unacknowledged": 7, "message_stats": rates(20.0)}))),
+            (
+                "orders".to_owned(),
+                stats(json!({"messages_unacknowledged": 7, "message_stats": rates(20.0)})),
+            ),
             ("orders.parked".to_owned(), stats(json!({"messages_unacknowledged": 0}))),
             (
                 "ns.wait.100".to_owned(),
-                stats(json!({"messages_unacknowledged": 0, "messages_dlx": 3, "message_stats": rates(1.5)})),
+                stats(
+                    json!({"messages_unacknowledged": 0, "messages_dlx": 3, "message_stats": rates(1.5)}),
+                ),
             ),
         ])));
         let work = |statistics| work(1, "orders", "orders.parked", statistics);

@@ -9,7 +9,8 @@ use rehop::internals::answer;
 use rehop::internals::client::Channel;
 use rehop::internals::look_on;
 
-/// How long queues that seem to be empty are doubted, all together: a request has a time limit, and the leaders of many queues may be silent.
+/// How long queues that seem to be empty are doubted, all together: a request has a time limit, and
+/// the leaders of many queues may be silent.
 const DOUBTED_FOR: Duration = Duration::from_secs(5);
 
 /// And each of them for this long, so that one slow answer is not enough.
@@ -70,7 +71,12 @@ pub(super) async fn look(link: &Link, queues: &[String]) -> Result<BTreeMap<Stri
     Ok(depths)
 }
 
-async fn passive(channel: &dyn Channel, queue: &str, link: &Link, longest: Duration) -> Result<Depth, Error> {
+async fn passive(
+    channel: &dyn Channel,
+    queue: &str,
+    link: &Link,
+    longest: Duration,
+) -> Result<Depth, Error> {
     let queue = look_on(channel, queue, link.answer_timeout(), longest).await?;
     Ok(Depth::There { ready: queue.messages.into(), consumers: queue.consumers.into() })
 }

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use rehop::Error;
 
-/// `unwrap()`, and a `main` that returns an error, print it with `Debug`. What to do next is in its text.
+/// `unwrap()`, and a `main` that returns an error, print it with `Debug`. What to do next is in its
+/// text.
 impl std::fmt::Debug for UiError {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         std::fmt::Display::fmt(self, formatter)
@@ -44,7 +45,9 @@ pub enum UiError {
         error: io::Error,
     },
     /// The address at which a proxy serves the page is malformed.
-    #[error("{address:?} is not the address of a page; expected scheme and host, such as https://rehop.example.com")]
+    #[error(
+        "{address:?} is not the address of a page; expected scheme and host, such as https://rehop.example.com"
+    )]
     PublicUrl {
         /// The address.
         address: String,

@@ -42,12 +42,17 @@ mod tests {
 
     #[test]
     fn small_rates_have_a_digit_after_the_point() {
-        assert_eq!([0.0, 0.04, 0.1, 9.9, 12.4, 1_999.6].map(per_second), ["0", "0", "0.1", "9.9", "12", "2,000"]);
+        assert_eq!(
+            [0.0, 0.04, 0.1, 9.9, 12.4, 1_999.6].map(per_second),
+            ["0", "0", "0.1", "9.9", "12", "2,000"]
+        );
     }
 
     #[test]
     fn durations_have_their_largest_units() {
-        let spans = [5, 1_500, 10_000, 61_000, 600_000, 3_660_000, 90_000_000].map(Duration::from_millis).map(span);
+        let spans = [5, 1_500, 10_000, 61_000, 600_000, 3_660_000, 90_000_000]
+            .map(Duration::from_millis)
+            .map(span);
         assert_eq!(spans, ["5 ms", "1.5 s", "10 s", "1 min 1 s", "10 min", "1 h 1 min", "1 d 1 h"]);
     }
 

@@ -1,7 +1,7 @@
 //! A local web page for people: what rests and waits in the broker.
 //!
-//! It listens on this machine only, lets one browser in by a one-time address, and is read-only unless it is told otherwise. [What it
-//! shows, and what protects it](crate::docs::page).
+//! It listens on this machine only, lets one browser in by a one-time address, and is read-only
+//! unless it is told otherwise. [What it shows, and what protects it](crate::docs::page).
 //!
 //! ```no_run
 //! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
@@ -64,13 +64,15 @@ use work::Work;
 pub struct Options {
     /// Where it listens. Default `127.0.0.1:7672`.
     pub listen: Listen,
-    /// Whether it may listen where other machines can reach it. It has no TLS of its own. Default `false`.
+    /// Whether it may listen where other machines can reach it. It has no TLS of its own. Default
+    /// `false`.
     pub allow_remote: bool,
     /// The address at which a proxy serves it, such as `https://rehop.example.com`. Default: none.
     pub public_url: Option<String>,
     /// What it may do. Default: nothing but look.
     pub allowed: Allowed,
-    /// Where a trace can be seen, such as `http://localhost:16686/trace/{trace_id}`. Default: none, and then messages have no link.
+    /// Where a trace can be seen, such as `http://localhost:16686/trace/{trace_id}`. Default: none,
+    /// and then messages have no link.
     pub trace_url: Option<String>,
 }
 
@@ -86,10 +88,12 @@ impl Default for Options {
     }
 }
 
-/// How long a shutdown waits until looks have given back what they hold, and replays, discards and edits have stopped.
+/// How long a shutdown waits until looks have given back what they hold, and replays, discards and
+/// edits have stopped.
 const SHUTDOWN_LIMIT: Duration = Duration::from_secs(8);
 
-/// A page that is served. It ends when this is dropped; [`shutdown`](Self::shutdown) also waits for what was begun from it.
+/// A page that is served. It ends when this is dropped; [`shutdown`](Self::shutdown) also waits for
+/// what was begun from it.
 #[derive(Debug)]
 #[must_use = "the page ends when this is dropped"]
 pub struct Ui {
@@ -104,9 +108,10 @@ impl Ui {
         &self.address
     }
 
-    /// Ends the page: it answers nothing more, looks that are under way give back each message in its place, and replays, discards and
-    /// edits stop as by their stop button. This takes 8 seconds at most. If the process ends then, the broker takes back what is still
-    /// held, perhaps in another order, and may count that as a return of each message.
+    /// Ends the page: it answers nothing more, looks that are under way give back each message in
+    /// its place, and replays, discards and edits stop as by their stop button. This takes 8
+    /// seconds at most. If the process ends then, the broker takes back what is still held, perhaps
+    /// in another order, and may count that as a return of each message.
     pub async fn shutdown(self) {
         self.stop();
         if timeout(SHUTDOWN_LIMIT, self.work.ended()).await.is_err() {
@@ -133,13 +138,15 @@ impl Drop for Ui {
 ///
 /// # Errors
 ///
-/// When the settings contradict themselves, the broker is unreachable for longer than `broker.startup_timeout`, or the address cannot be
-/// listened on.
+/// When the settings contradict themselves, the broker is unreachable for longer than
+/// `broker.startup_timeout`, or the address cannot be listened on.
 pub async fn start(settings: &Settings, options: Options) -> Result<Ui, UiError> {
     let resolved = settings.resolve().map_err(Error::from)?;
     let plan = Plan::of(&resolved).map_err(Error::from)?;
     let public = match &options.public_url {
-        Some(url) => Some(PublicUrl::parse(url).ok_or_else(|| UiError::PublicUrl { address: url.clone() })?),
+        Some(url) => {
+            Some(PublicUrl::parse(url).ok_or_else(|| UiError::PublicUrl { address: url.clone() })?)
+        }
         None => None,
     };
     if let Some(url) = options.trace_url.as_ref().filter(|url| !is_trace_url(url)) {

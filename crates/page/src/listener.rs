@@ -15,9 +15,11 @@ use crate::error::UiError;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Listen {
-    /// An address such as `127.0.0.1:7672`. One that other machines can reach is an error, unless it is allowed.
+    /// An address such as `127.0.0.1:7672`. One that other machines can reach is an error, unless
+    /// it is allowed.
     Tcp(String),
-    /// The path of a Unix socket, which only this user can open. For a jump host: `ssh -L 7672:/path/of/socket host`.
+    /// The path of a Unix socket, which only this user can open. For a jump host:
+    /// `ssh -L 7672:/path/of/socket host`.
     Socket(PathBuf),
 }
 
@@ -37,7 +39,8 @@ impl Listener {
         match listen {
             Listen::Tcp(address) => tcp(address, allow_remote).await,
             Listen::Socket(path) => {
-                let opened = socket(path).map_err(|error| UiError::Socket { path: path.clone(), error });
+                let opened =
+                    socket(path).map_err(|error| UiError::Socket { path: path.clone(), error });
                 opened.map(|(listener, _file)| Self::Socket { listener, _file })
             }
         }
@@ -73,19 +76,26 @@ impl Drop for SocketFile {
     }
 }
 
-/// A socket is created with the permissions of the process's umask, so it is created where nobody else can go, and then moved.
+/// A socket is created with the permissions of the process's umask, so it is created where nobody
+/// else can go, and then moved.
 fn socket(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
     match fs::symlink_metadata(path) {
         Ok(metadata) if metadata.file_type().is_socket() => {
             if std::os::unix::net::UnixStream::connect(path).is_ok() {
-                return Err(io::Error::new(io::ErrorKind::AddrInUse, "another process listens on it"));
+                return Err(io::Error::new(
+                    io::ErrorKind::AddrInUse,
+                    "another process listens on it",
+                ));
             }
             fs::remove_file(path)?;
         }
-        Ok(_) => return Err(io::Error::new(io::ErrorKind::AlreadyExists, "there is something else")),
+        Ok(_) => {
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "there is something else"));
+        }
         Err(_) => {}
     }
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let directory =
+        path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let private = directory.join(format!(".rehop-{:08x}", rand::random::<u32>()));
     DirBuilder::new().mode(0o700).create(&private)?;
     let inside = private.join("s");

@@ -18,21 +18,25 @@ pub(super) const ROWS: usize = 100;
 /// How long a page waits for another look at the same queue to end.
 const BUSY_TIME: Duration = Duration::from_secs(5);
 const BUSY_PAUSE: Duration = Duration::from_millis(100);
-/// How many readings of whole queues are kept, and for how long. One holds at most 1,000 groups and work queues, and 100 messages without
-/// bodies.
+/// How many readings of whole queues are kept, and for how long. One holds at most 1,000 groups and
+/// work queues, and 100 messages without bodies.
 const READINGS: usize = 8;
 pub(super) const READING_AGE: Duration = Duration::from_secs(120);
 
 /// How long a page waits for a look. A request is given up soon after.
 const LONGEST: Duration = Duration::from_secs(50);
 
-/// One look that the browser cannot cut off, because messages that are given back in a hurry may lose their order. If somebody else is
-/// looking, it is tried again for a while.
+/// One look that the browser cannot cut off, because messages that are given back in a hurry may
+/// lose their order. If somebody else is looking, it is tried again for a while.
 ///
 /// # Errors
 ///
-/// When it cannot be done, or takes longer than a request may. It then goes on to its end, and gives everything back.
-pub(super) async fn look<T, F>(work: &Work, look: impl Fn() -> F + Send + 'static) -> Result<T, Refusal>
+/// When it cannot be done, or takes longer than a request may. It then goes on to its end, and
+/// gives everything back.
+pub(super) async fn look<T, F>(
+    work: &Work,
+    look: impl Fn() -> F + Send + 'static,
+) -> Result<T, Refusal>
 where
     F: Future<Output = Result<T, ParkedError>> + Send + 'static,
     T: Send + 'static,
@@ -60,14 +64,20 @@ where
     let until = Instant::now() + BUSY_TIME;
     loop {
         match look().await {
-            Err(ParkedError::Busy { .. }) if Instant::now() < until => tokio::time::sleep(BUSY_PAUSE).await,
+            Err(ParkedError::Busy { .. }) if Instant::now() < until => {
+                tokio::time::sleep(BUSY_PAUSE).await
+            }
             seen => return seen,
         }
     }
 }
 
 /// Lists the messages that an address selects, among as many as it says to look at.
-pub(super) async fn list(work: &Work, parked: Parked, address: &Address) -> Result<Listing, Refusal> {
+pub(super) async fn list(
+    work: &Work,
+    parked: Parked,
+    address: &Address,
+) -> Result<Listing, Refusal> {
     let request = request(address, address.scan());
     look(work, move || {
         let (parked, request) = (parked.clone(), request.clone());
@@ -122,7 +132,9 @@ impl Kept {
         let goes_on = self.reading.has_changed().is_ok();
         let reading = self.reading.borrow();
         // An error may be gone by now.
-        reading.ended.map_or(goes_on, |ended| ended.elapsed() < age && !matches!(reading.seen, Some(Err(_))))
+        reading
+            .ended
+            .map_or(goes_on, |ended| ended.elapsed() < age && !matches!(reading.seen, Some(Err(_))))
     }
 }
 
@@ -131,8 +143,14 @@ impl Readings {
         Self { work, kept: Mutex::default() }
     }
 
-    /// The reading of all messages for this address: the one that is going on or has ended in this time, or a new one.
-    pub(super) fn of(&self, parked: &Parked, address: &Address, age: Duration) -> watch::Receiver<Reading> {
+    /// The reading of all messages for this address: the one that is going on or has ended in this
+    /// time, or a new one.
+    pub(super) fn of(
+        &self,
+        parked: &Parked,
+        address: &Address,
+        age: Duration,
+    ) -> watch::Receiver<Reading> {
         let (query, mut kept) = (address.clone().at_all().query(), self.lock());
         kept.retain(|one| one.is_newer_than(if one.query == query { age } else { READING_AGE }));
         if let Some(one) = kept.iter().find(|one| one.query == query) {
@@ -141,8 +159,9 @@ impl Readings {
         let (progress, reading) = watch::channel(Reading { seen: None, ended: None });
         let (parked, request) = (parked.clone(), request(address, None));
         self.work.spawn(async move {
-            let show =
-                |seen: &Listing| drop(progress.send_replace(Reading { seen: Some(Ok(seen.clone())), ended: None }));
+            let show = |seen: &Listing| {
+                drop(progress.send_replace(Reading { seen: Some(Ok(seen.clone())), ended: None }))
+            };
             let seen = patiently(|| parked.list_observed(&request, show)).await;
             progress.send_replace(Reading { seen: Some(seen), ended: Some(Instant::now()) });
         });

@@ -70,7 +70,8 @@ impl Plan {
 
     /// Every queue whose depth is shown.
     pub(super) fn names(&self) -> Vec<String> {
-        let queues = self.queues.iter().flat_map(|queue| [queue.work.clone(), queue.parked.clone()]);
+        let queues =
+            self.queues.iter().flat_map(|queue| [queue.work.clone(), queue.parked.clone()]);
         let waits = self.waits.iter().map(|wait| wait.queue.clone());
         queues.chain(waits).chain([self.stray.clone(), self.discarded.clone()]).collect()
     }
@@ -113,7 +114,12 @@ pub(super) struct Overview {
 }
 
 impl Overview {
-    pub(super) fn new(plan: &Plan, depths: &BTreeMap<String, Depth>, statistics: &Statistics, now: Timestamp) -> Self {
+    pub(super) fn new(
+        plan: &Plan,
+        depths: &BTreeMap<String, Depth>,
+        statistics: &Statistics,
+        now: Timestamp,
+    ) -> Self {
         let ready = |id: String, queue: &str| Cell::new(id, ready(depths.get(queue)));
         let queues = plan.queues.iter().enumerate().map(|(index, queue)| QueueRow {
             queue: queue.work.clone(),
@@ -127,7 +133,10 @@ impl Overview {
             queue: wait.queue.clone(),
             ttl: wait.ttl.map_or("differs".to_owned(), span),
             waiting: ready(format!("waiting-{index}"), &wait.queue),
-            until: Cell::new(format!("until-{index}"), until(depths.get(&wait.queue), wait.ttl, now)),
+            until: Cell::new(
+                format!("until-{index}"),
+                until(depths.get(&wait.queue), wait.ttl, now),
+            ),
             counts: counts::wait(index, &wait.queue, statistics),
         });
         Self {
@@ -143,16 +152,22 @@ impl Overview {
             management: match statistics {
                 Statistics::NoAddress => None,
                 Statistics::Seen(_) => Some(Cell::new("management", "")),
-                Statistics::Unseen(problem) => Some(Cell::new("management", format!("Not seen: {problem}."))),
+                Statistics::Unseen(problem) => {
+                    Some(Cell::new("management", format!("Not seen: {problem}.")))
+                }
             },
         }
     }
 
     /// Every value that changes, by the id of its element.
     pub(super) fn cells(&self) -> BTreeMap<&str, &str> {
-        let queues =
-            self.queues.iter().flat_map(|row| [&row.ready, &row.consumers, &row.parked].into_iter().chain(&row.counts));
-        let waits = self.waits.iter().flat_map(|row| [&row.waiting, &row.until].into_iter().chain(&row.counts));
+        let queues = self.queues.iter().flat_map(|row| {
+            [&row.ready, &row.consumers, &row.parked].into_iter().chain(&row.counts)
+        });
+        let waits = self
+            .waits
+            .iter()
+            .flat_map(|row| [&row.waiting, &row.until].into_iter().chain(&row.counts));
         queues
             .chain(waits)
             .chain([&self.stray, &self.discarded, &self.unread])
@@ -180,7 +195,11 @@ fn unread(depths: &BTreeMap<String, Depth>) -> String {
     match reasons.len() {
         0 => String::new(),
         all if all <= MOST_REASONS => format!("Not read: {}.", reasons.join("; ")),
-        all => format!("Not read: {}; and {} more.", reasons[..MOST_REASONS].join("; "), all - MOST_REASONS),
+        all => format!(
+            "Not read: {}; and {} more.",
+            reasons[..MOST_REASONS].join("; "),
+            all - MOST_REASONS
+        ),
     }
 }
 
@@ -241,15 +260,21 @@ mod tests {
             assert_eq!(cells.get(id), Some(&text), "{id}: {cells:?}");
         }
         assert_eq!(cells.len(), plan.names().len() + plan.queues.len() + plan.waits.len() + 1);
-        let unseen = Overview::new(&plan, &depths, &Statistics::Unseen("it is away".to_owned()), now);
+        let unseen =
+            Overview::new(&plan, &depths, &Statistics::Unseen("it is away".to_owned()), now);
         let cells = unseen.cells();
-        assert_eq!((cells["management"], cells["arrive-0"], cells["stuck-0"]), ("Not seen: it is away.", "–", "–"));
+        assert_eq!(
+            (cells["management"], cells["arrive-0"], cells["stuck-0"]),
+            ("Not seen: it is away.", "–", "–")
+        );
     }
 
     #[test]
     fn the_front_page_says_why_queues_cannot_be_read_of_the_first_few() {
         let hidden = |count: usize| -> BTreeMap<String, Depth> {
-            let all = (0..count).map(|number| (format!("q{number}"), Depth::Hidden(format!("q{number} is silent"))));
+            let all = (0..count).map(|number| {
+                (format!("q{number}"), Depth::Hidden(format!("q{number} is silent")))
+            });
             all.chain([("there".to_owned(), Depth::Missing)]).collect()
         };
         assert_eq!(unread(&hidden(0)), "");

@@ -14,7 +14,8 @@ pub(super) struct Refusal {
     status: StatusCode,
     title: String,
     text: String,
-    /// Where a click may help: a link on another site's page does not bring the session's cookie along.
+    /// Where a click may help: a link on another site's page does not bring the session's cookie
+    /// along.
     again: Option<String>,
 }
 
@@ -46,7 +47,11 @@ impl Refusal {
     pub(super) fn without_session(path: Option<String>) -> Self {
         let text = "This browser has not been let in yet. Open the address that `rehop ui` printed when it started. If you have been here \
                     before and followed a link, continue.";
-        Self { title: "Not let in".to_owned(), again: path, ..Self::new(StatusCode::FORBIDDEN, text) }
+        Self {
+            title: "Not let in".to_owned(),
+            again: path,
+            ..Self::new(StatusCode::FORBIDDEN, text)
+        }
     }
 
     pub(super) fn used_token() -> Self {
@@ -60,9 +65,9 @@ impl From<ParkedError> for Refusal {
     fn from(error: ParkedError) -> Self {
         let status = match &error {
             ParkedError::NoSuchMessage { .. } => StatusCode::NOT_FOUND,
-            ParkedError::Busy { .. } | ParkedError::NearLimit { .. } | ParkedError::LowLimit { .. } => {
-                StatusCode::CONFLICT
-            }
+            ParkedError::Busy { .. }
+            | ParkedError::NearLimit { .. }
+            | ParkedError::LowLimit { .. } => StatusCode::CONFLICT,
             _ => StatusCode::BAD_GATEWAY,
         };
         Self::new(status, format!("{error}."))

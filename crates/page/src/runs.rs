@@ -8,8 +8,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::work::Work;
 use rehop_operator::parked::{
-    DiscardRequest, Discarded, EditRequest, Edited, Filter, Parked, ParkedError, Progress, ReplayRequest, Replayed,
-    RestoreRequest, Restored,
+    DiscardRequest, Discarded, EditRequest, Edited, Filter, Parked, ParkedError, Progress,
+    ReplayRequest, Replayed, RestoreRequest, Restored,
 };
 
 /// How many runs are remembered. One that still goes on is never forgotten.
@@ -93,7 +93,9 @@ impl Run {
     pub(super) fn undoable(&self) -> Option<Undoable> {
         let (run, moved) = match &*self.phase.borrow() {
             Phase::Discarded(discarded) => (discarded.run.clone(), discarded.tally.moved),
-            Phase::Failed { seen: Some(seen), .. } if self.is_discard => (seen.run.clone(), seen.tally.moved),
+            Phase::Failed { seen: Some(seen), .. } if self.is_discard => {
+                (seen.run.clone(), seen.tally.moved)
+            }
             _ => return None,
         };
         (moved > 0).then_some(Undoable { run, moved })
@@ -151,8 +153,8 @@ impl Runs {
         self.begin(parked, operation, about, None)
     }
 
-    /// Moves back exactly what this run has discarded. `None` if it has discarded nothing. There is one such run at a time, and none
-    /// after one that brought everything back.
+    /// Moves back exactly what this run has discarded. `None` if it has discarded nothing. There is
+    /// one such run at a time, and none after one that brought everything back.
     pub(super) fn undo(&self, run: &Run, parked: Parked, why: String) -> Option<Arc<Run>> {
         let Undoable { run: discard, moved } = run.undoable()?;
         let mut undo = run.lock();
@@ -170,28 +172,55 @@ impl Runs {
         Some(begun)
     }
 
-    fn begin(&self, parked: Parked, operation: Operation, about: About, undoes: Option<u64>) -> Arc<Run> {
+    fn begin(
+        &self,
+        parked: Parked,
+        operation: Operation,
+        about: About,
+        undoes: Option<u64>,
+    ) -> Arc<Run> {
         let (progress, phase) = watch::channel(Phase::Starting);
         let stop = self.work.stop_token();
         let stopped = stop.clone().cancelled_owned();
         let is_discard = matches!(operation, Operation::Discard(_));
         self.work.spawn(async move {
-            let observe = |seen: &Progress| drop(progress.send_replace(Phase::Running(seen.clone())));
+            let observe =
+                |seen: &Progress| drop(progress.send_replace(Phase::Running(seen.clone())));
             let ended = match operation {
-                Operation::Replay(request) => parked.replay(&request, observe, stopped).await.map(Phase::Replayed),
-                Operation::Discard(request) => parked.discard(&request, observe, stopped).await.map(Phase::Discarded),
-                Operation::Restore(request) => parked.restore(&request, observe, stopped).await.map(Phase::Restored),
-                Operation::Edit(request) => parked.stopped_by(stopped).edit(&request).await.map(Phase::Edited),
+                Operation::Replay(request) => {
+                    parked.replay(&request, observe, stopped).await.map(Phase::Replayed)
+                }
+                Operation::Discard(request) => {
+                    parked.discard(&request, observe, stopped).await.map(Phase::Discarded)
+                }
+                Operation::Restore(request) => {
+                    parked.restore(&request, observe, stopped).await.map(Phase::Restored)
+                }
+                Operation::Edit(request) => {
+                    parked.stopped_by(stopped).edit(&request).await.map(Phase::Edited)
+                }
             };
-            let phase = ended.unwrap_or_else(|error| Phase::Failed { error, seen: progress.borrow().seen() });
+            let phase = ended
+                .unwrap_or_else(|error| Phase::Failed { error, seen: progress.borrow().seen() });
             progress.send_replace(phase);
         });
         let About { title, why, from } = about;
         let mut runs = self.lock();
         let id = runs.front().map_or(1, |last| last.id + 1);
-        let run = Arc::new(Run { id, title, why, from, undoes, is_discard, phase, undo: Mutex::default(), stop });
+        let run = Arc::new(Run {
+            id,
+            title,
+            why,
+            from,
+            undoes,
+            is_discard,
+            phase,
+            undo: Mutex::default(),
+            stop,
+        });
         runs.push_front(run.clone());
-        while runs.len() > REMEMBERED && runs.back().is_some_and(|run| run.phase.borrow().is_over()) {
+        while runs.len() > REMEMBERED && runs.back().is_some_and(|run| run.phase.borrow().is_over())
+        {
             runs.pop_back();
         }
         run
@@ -232,7 +261,8 @@ mod tests {
         assert!(!run.phase.borrow().is_over());
         run.stop();
         let mut phase = run.phase.clone();
-        let over = tokio::time::timeout(Duration::from_secs(60), phase.wait_for(Phase::is_over)).await;
+        let over =
+            tokio::time::timeout(Duration::from_secs(60), phase.wait_for(Phase::is_over)).await;
         let over = over.expect("it ends in time").unwrap();
         assert!(matches!(&*over, Phase::Failed { error: ParkedError::Stopped, .. }), "{:?}", *over);
     }

@@ -24,7 +24,8 @@ use rehop::Timestamp;
 use rehop::internals::Link;
 use rehop_operator::parked::{Parked, Place};
 
-/// How old the depths may be that are shown. However many pages are open, the broker is asked no more often.
+/// How old the depths may be that are shown. However many pages are open, the broker is asked no
+/// more often.
 const DEPTHS_AGE: Duration = Duration::from_secs(1);
 
 /// What all pages share.
@@ -45,7 +46,14 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(super) fn new(door: Door, settings: Settings, plan: Plan, link: Link, origin: String, may: Options) -> Self {
+    pub(super) fn new(
+        door: Door,
+        settings: Settings,
+        plan: Plan,
+        link: Link,
+        origin: String,
+        may: Options,
+    ) -> Self {
         let work = Work::default();
         Self {
             door: Arc::new(door),
@@ -102,7 +110,8 @@ impl State {
             return Ok(overview.clone());
         }
         let queues = self.plan.names();
-        let (depths, statistics) = tokio::join!(depths::look(&self.link, &queues), self.statistician.latest());
+        let (depths, statistics) =
+            tokio::join!(depths::look(&self.link, &queues), self.statistician.latest());
         let overview = Arc::new(Overview::new(&self.plan, &depths?, &statistics, self.now()));
         *last = Some((Instant::now(), overview.clone()));
         Ok(overview)

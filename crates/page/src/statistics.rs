@@ -1,4 +1,5 @@
-//! The broker's statistics: asked for in the background, so that no page waits for a management API that is slow or away.
+//! The broker's statistics: asked for in the background, so that no page waits for a management API
+//! that is slow or away.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +13,8 @@ use rehop::Settings;
 use rehop_operator::management::Api;
 use rehop_operator::management::stats::QueueStats;
 
-/// The broker takes a sample every five seconds. However many pages are open, it is asked no more often.
+/// The broker takes a sample every five seconds. However many pages are open, it is asked no more
+/// often.
 const AGE: Duration = Duration::from_secs(5);
 /// Statistics that are older are not shown.
 const TOO_OLD: Duration = Duration::from_secs(30);
@@ -47,7 +49,12 @@ struct Answer {
 
 impl Statistician {
     pub(super) fn new(settings: Settings, queues: Vec<String>) -> Arc<Self> {
-        Arc::new(Self { settings, queues, is_asking: AtomicBool::new(false), answer: watch::Sender::new(None) })
+        Arc::new(Self {
+            settings,
+            queues,
+            is_asking: AtomicBool::new(false),
+            answer: watch::Sender::new(None),
+        })
     }
 
     /// The last answer. Asks again if it is not new.
@@ -65,8 +72,11 @@ impl Statistician {
                 asking.is_asking.store(false, Ordering::SeqCst);
             });
         }
-        let is_recent = |answer: &Option<Answer>| answer.as_ref().is_some_and(|answer| answer.at.elapsed() < TOO_OLD);
-        match timeout(FIRST, answer.wait_for(is_recent)).await.ok().and_then(Result::ok).as_deref() {
+        let is_recent = |answer: &Option<Answer>| {
+            answer.as_ref().is_some_and(|answer| answer.at.elapsed() < TOO_OLD)
+        };
+        match timeout(FIRST, answer.wait_for(is_recent)).await.ok().and_then(Result::ok).as_deref()
+        {
             Some(Some(answer)) => answer.statistics.clone(),
             _ => Statistics::Unseen("the management API has not answered yet".to_owned()),
         }

@@ -51,9 +51,16 @@ impl Timeline {
             events.push((error.at, "attempt", what, error.class.clone(), error.message.clone()));
         }
         if let Some(at) = message.parked_at {
-            events.push((at, "end", format!("parked: {}", message.reason), String::new(), String::new()));
+            events.push((
+                at,
+                "end",
+                format!("parked: {}", message.reason),
+                String::new(),
+                String::new(),
+            ));
         }
-        // Clocks differ, and anyone can write headers. The order in which things are listed is the order in which they happened.
+        // Clocks differ, and anyone can write headers. The order in which things are listed is the
+        // order in which they happened.
         let start = events.first()?.0;
         let mut latest = start;
         let times: Vec<Timestamp> = events
@@ -65,8 +72,9 @@ impl Timeline {
             .collect();
         let whole = latest.since(start).as_secs_f64();
         let room = f64::from(WIDTH) - 2.0 * SIDE;
-        let place =
-            |at: Timestamp| if whole > 0.0 { SIDE + room * at.since(start).as_secs_f64() / whole } else { SIDE };
+        let place = |at: Timestamp| {
+            if whole > 0.0 { SIDE + room * at.since(start).as_secs_f64() / whole } else { SIDE }
+        };
         let mut before = start;
         let mut marks = Vec::new();
         for ((at, kind, what, class, error), shown) in events.into_iter().zip(&times) {
@@ -93,8 +101,9 @@ mod tests {
     fn message(first: Option<i64>, failures: &[i64], parked: Option<i64>) -> ParkedMessage {
         let records = failures.iter().zip(1..);
         let mut message = sample();
-        message.history =
-            records.map(|(seconds, attempt)| ErrorRecord::new(at(*seconds), attempt, "io", "busy")).collect();
+        message.history = records
+            .map(|(seconds, attempt)| ErrorRecord::new(at(*seconds), attempt, "io", "busy"))
+            .collect();
         (message.first_seen, message.parked_at) = (first.map(at), parked.map(at));
         message
     }
@@ -121,6 +130,9 @@ mod tests {
         absurd.first_seen = Some(Timestamp::from_millis(i64::MIN));
         absurd.parked_at = Some(Timestamp::from_millis(i64::MAX));
         let absurd = Timeline::of(&absurd).unwrap();
-        assert!(absurd.marks.iter().all(|mark| (0.0..=f64::from(WIDTH)).contains(&mark.x)), "{absurd:?}");
+        assert!(
+            absurd.marks.iter().all(|mark| (0.0..=f64::from(WIDTH)).contains(&mark.x)),
+            "{absurd:?}"
+        );
     }
 }

@@ -62,7 +62,8 @@ impl Tree {
                 self.nodes.push(Node::Close);
             }
             Value::Array(elements) => {
-                self.nodes.push(Node::Open { name, about: counted(elements.len() as u64, "element") });
+                self.nodes
+                    .push(Node::Open { name, about: counted(elements.len() as u64, "element") });
                 for (index, value) in elements.iter().enumerate() {
                     self.add(&index.to_string(), value);
                 }
@@ -83,17 +84,24 @@ mod tests {
 
     #[test]
     fn a_document_is_written_in_order() {
-        let leaf = |name: &str, value: &str| Node::Leaf { name: name.to_owned(), value: value.to_owned() };
-        let open = |name: &str, about: &str| Node::Open { name: name.to_owned(), about: about.to_owned() };
+        let leaf =
+            |name: &str, value: &str| Node::Leaf { name: name.to_owned(), value: value.to_owned() };
+        let open =
+            |name: &str, about: &str| Node::Open { name: name.to_owned(), about: about.to_owned() };
         let nodes = tree(&json!({"id": 7, "items": ["a"]}));
         let items = [open("items", "1 element"), leaf("0", "\"a\""), Node::Close];
-        assert_eq!(nodes, [&[open("", "2 fields"), leaf("id", "7")][..], &items, &[Node::Close]].concat());
+        assert_eq!(
+            nodes,
+            [&[open("", "2 fields"), leaf("id", "7")][..], &items, &[Node::Close]].concat()
+        );
         assert_eq!(tree(&json!(null)), [leaf("", "null")]);
     }
 
     #[test]
     fn a_large_document_is_cut_and_everything_that_was_opened_is_closed() {
-        for document in [json!(vec![json!({"a": [1]}); 5_000]), json!({"a": {"b": "x".repeat(70_000)}})] {
+        for document in
+            [json!(vec![json!({"a": [1]}); 5_000]), json!({"a": {"b": "x".repeat(70_000)}})]
+        {
             let nodes = tree(&document);
             assert!(nodes.len() <= MAX_NODES + 200 && nodes.contains(&Node::Cut));
             assert_balanced(&nodes);

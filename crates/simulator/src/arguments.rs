@@ -1,4 +1,5 @@
-//! The arguments of queues: which are valid, and which have to be the same when a queue is declared again.
+//! The arguments of queues: which are valid, and which have to be the same when a queue is declared
+//! again.
 
 use std::sync::LazyLock;
 
@@ -41,7 +42,8 @@ const CLASSIC: &str = "x-expires x-message-ttl x-dead-letter-exchange x-dead-let
 
 /// Split once, because queues are declared again and again.
 static KNOWN: LazyLock<[Vec<&str>; 3]> = LazyLock::new(|| {
-    let split = |keys: &[&'static str]| keys.iter().flat_map(|keys| keys.split_whitespace()).collect();
+    let split =
+        |keys: &[&'static str]| keys.iter().flat_map(|keys| keys.split_whitespace()).collect();
     [split(&[QUORUM]), split(&[QUORUM, QUORUM_4_3]), split(&[CLASSIC])]
 });
 
@@ -64,7 +66,11 @@ pub(crate) fn kind_of(queue: &str, arguments: &FieldTable) -> Result<Kind, Excep
 }
 
 /// Checks what a new queue is declared with.
-pub(crate) fn check(version: Version, queue: &str, declaration: &Declaration) -> Result<(), Exception> {
+pub(crate) fn check(
+    version: Version,
+    queue: &str,
+    declaration: &Declaration,
+) -> Result<(), Exception> {
     let arguments = &declaration.arguments;
     for (key, value) in arguments {
         if let Some(problem) = problem_of(arguments, key.as_str(), value) {
@@ -89,7 +95,9 @@ pub(crate) fn check(version: Version, queue: &str, declaration: &Declaration) ->
         (!declaration.is_durable, "non-durable"),
     ];
     match impossible.iter().find(|(is_set, _)| *is_set && declaration.kind == Kind::Quorum) {
-        Some((_, name)) => Err(Exception::precondition_failed(&format!("invalid property '{name}' for {queue}"))),
+        Some((_, name)) => {
+            Err(Exception::precondition_failed(&format!("invalid property '{name}' for {queue}")))
+        }
         None => Ok(()),
     }
 }
@@ -103,16 +111,22 @@ fn problem_of(arguments: &FieldTable, key: &str, value: &AMQPValue) -> Option<St
         ("x-max-length" | "x-max-length-bytes" | "x-consumer-timeout", Some(value), _) => {
             (value < 0).then(|| format!("{{value_negative,{value}}}"))
         }
-        ("x-message-ttl" | "x-expires" | "x-max-length" | "x-max-length-bytes", None, _) => unacceptable(),
+        ("x-message-ttl" | "x-expires" | "x-max-length" | "x-max-length-bytes", None, _) => {
+            unacceptable()
+        }
         ("x-dead-letter-exchange" | "x-dead-letter-routing-key", _, None) => unacceptable(),
-        ("x-dead-letter-routing-key", _, _) if !arguments.contains_key("x-dead-letter-exchange") => {
+        ("x-dead-letter-routing-key", _, _)
+            if !arguments.contains_key("x-dead-letter-exchange") =>
+        {
             Some("routing_key_but_no_dlx_defined".to_owned())
         }
         ("x-dead-letter-strategy", _, Some("at-most-once" | "at-least-once")) => None,
         ("x-dead-letter-strategy", _, _) => Some("invalid_dlx_strategy".to_owned()),
         ("x-overflow", _, Some("drop-head" | "reject-publish" | "reject-publish-dlx")) => None,
         ("x-overflow", _, _) => Some("invalid_overflow".to_owned()),
-        ("x-single-active-consumer", _, _) if !matches!(value, AMQPValue::Boolean(_)) => unacceptable(),
+        ("x-single-active-consumer", _, _) if !matches!(value, AMQPValue::Boolean(_)) => {
+            unacceptable()
+        }
         _ => None,
     }
 }
@@ -127,10 +141,14 @@ pub(crate) fn out_of_range(milliseconds: i64) -> Option<String> {
 }
 
 fn invalid(key: &str, queue: &str, problem: &str) -> Exception {
-    Exception::precondition_failed(&format!("invalid arg '{key}' for {}: {problem}", queue_in_vhost(queue)))
+    Exception::precondition_failed(&format!(
+        "invalid arg '{key}' for {}: {problem}",
+        queue_in_vhost(queue)
+    ))
 }
 
-/// Checks that a queue is declared again as it is. Only arguments that the version knows are compared.
+/// Checks that a queue is declared again as it is. Only arguments that the version knows are
+/// compared.
 pub(crate) fn check_again(
     version: Version,
     queue: &str,
@@ -159,7 +177,9 @@ pub(crate) fn compare(
     received: Option<&AMQPValue>,
 ) -> Result<(), Exception> {
     let is_classic = |value: Option<&AMQPValue>| {
-        value.is_none_or(|value| matches!(value, AMQPValue::LongString(text) if text.as_bytes() == b"classic"))
+        value.is_none_or(
+            |value| matches!(value, AMQPValue::LongString(text) if text.as_bytes() == b"classic"),
+        )
     };
     let (received, current) = match (received, current) {
         (Some(received), Some(current)) => {
@@ -176,7 +196,12 @@ pub(crate) fn compare(
 }
 
 /// Compares a property of something that is declared again.
-pub(crate) fn compare_flag(what: &str, key: &str, current: bool, received: bool) -> Result<(), Exception> {
+pub(crate) fn compare_flag(
+    what: &str,
+    key: &str,
+    current: bool,
+    received: bool,
+) -> Result<(), Exception> {
     if current == received {
         return Ok(());
     }
@@ -184,7 +209,9 @@ pub(crate) fn compare_flag(what: &str, key: &str, current: bool, received: bool)
 }
 
 pub(crate) fn inequivalent(key: &str, what: &str, received: &str, current: &str) -> Exception {
-    let text = format!("inequivalent arg '{key}' for {what}: received {received} but current is {current}");
+    let text = format!(
+        "inequivalent arg '{key}' for {what}: received {received} but current is {current}"
+    );
     Exception::precondition_failed(&text)
 }
 

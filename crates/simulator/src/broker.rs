@@ -21,11 +21,13 @@ pub struct Broker {
     pub(crate) is_down: bool,
     next_number: u64,
     pub(crate) consumer_timeout: Time,
-    /// The node's `max_message_size`. There is none at first, whereas a real node has one of many megabytes.
+    /// The node's `max_message_size`. There is none at first, whereas a real node has one of many
+    /// megabytes.
     pub max_message_size: usize,
     /// How long a delivery takes from its queue to its channel. No time at first.
     pub delivery_lag: Time,
-    /// When the node's time begins, counted from 1970. It begins then unless this is changed. Dead letters bear the date.
+    /// When the node's time begins, counted from 1970. It begins then unless this is changed. Dead
+    /// letters bear the date.
     pub epoch: Time,
     pub(crate) alarm: Option<Alarm>,
     pub(crate) permissions: BTreeMap<String, Permissions>,
@@ -64,7 +66,10 @@ impl Broker {
     /// A node that has just started. Its node-wide `consumer_timeout` is 30 minutes.
     pub fn new(version: Version) -> Self {
         let predeclared = |kind: ExchangeType| {
-            (Name::from(format!("amq.{}", kind.name())), Exchange::new(kind, true, FieldTable::default()))
+            (
+                Name::from(format!("amq.{}", kind.name())),
+                Exchange::new(kind, true, FieldTable::default()),
+            )
         };
         let exchanges = ExchangeType::ALL.into_iter().map(predeclared).collect();
         Self {
@@ -128,7 +133,10 @@ impl Broker {
     }
 
     pub(crate) fn user_of(&self, channel: ChannelId) -> &str {
-        let connection = self.channels.get(&channel).and_then(|channel| self.connections.get(&channel.connection));
+        let connection = self
+            .channels
+            .get(&channel)
+            .and_then(|channel| self.connections.get(&channel.connection));
         connection.map(|connection| connection.user.as_str()).unwrap_or_default()
     }
 

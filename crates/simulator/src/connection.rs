@@ -20,7 +20,8 @@ pub(crate) struct Connection {
     pub(crate) channels: BTreeMap<ChannelNumber, ChannelId>,
     /// Queues that are exclusive to it, and go with it.
     pub(crate) exclusive_queues: Vec<QueueId>,
-    /// It has published during an alarm, and nothing that it sends is read any more, its acks included.
+    /// It has published during an alarm, and nothing that it sends is read any more, its acks
+    /// included.
     pub(crate) is_blocked: bool,
     pub(crate) unread: VecDeque<(ChannelNumber, Method)>,
 }

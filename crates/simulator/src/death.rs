@@ -51,7 +51,10 @@ impl Death {
         table.insert("exchange".into(), long_string(&self.exchange));
         table.insert("routing-keys".into(), AMQPValue::FieldArray(FieldArray::from(keys)));
         if let Some(expiration) = self.original_expiration {
-            table.insert("original-expiration".into(), long_string(&expiration.as_millis().to_string()));
+            table.insert(
+                "original-expiration".into(),
+                long_string(&expiration.as_millis().to_string()),
+            );
         }
         table
     }

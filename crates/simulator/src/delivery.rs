@@ -36,7 +36,9 @@ impl Broker {
         let is_get = matches!(handed.tag, Tag::Get(_)) && !is_classic;
         let message = &entry.message;
         let properties = if entry.counts.has_headers(version, is_get) {
-            with_headers(&message.properties, true, |headers| entry.counts.set_headers(version, is_get, headers))
+            with_headers(&message.properties, true, |headers| {
+                entry.counts.set_headers(version, is_get, headers)
+            })
         } else {
             (*message.properties).clone()
         };
@@ -62,7 +64,8 @@ impl Broker {
         delivered
     }
 
-    /// The client settles deliveries. What was given back together comes back together, in the order of its delivery.
+    /// The client settles deliveries. What was given back together comes back together, in the
+    /// order of its delivery.
     pub(crate) fn settle(
         &mut self,
         id: ChannelId,
@@ -81,8 +84,14 @@ impl Broker {
         Ok(())
     }
 
-    /// Takes the deliveries that a client settles, the oldest first. A tag that is not open is an error, also with `multiple`.
-    fn take_unacked(&mut self, id: ChannelId, tag: u64, is_multiple: bool) -> Result<Vec<Unacked>, Exception> {
+    /// Takes the deliveries that a client settles, the oldest first. A tag that is not open is an
+    /// error, also with `multiple`.
+    fn take_unacked(
+        &mut self,
+        id: ChannelId,
+        tag: u64,
+        is_multiple: bool,
+    ) -> Result<Vec<Unacked>, Exception> {
         let Some(channel) = self.channels.get_mut(&id) else { return Ok(Vec::new()) };
         let unacked = &mut channel.unacked;
         if tag == 0 && is_multiple {
@@ -98,11 +107,13 @@ impl Broker {
         Ok(std::mem::replace(unacked, later).into_values().collect())
     }
 
-    /// Looks, until 4.2, whether the oldest delivery of the channel was acked in time. The whole channel pays for it.
+    /// Looks, until 4.2, whether the oldest delivery of the channel was acked in time. The whole
+    /// channel pays for it.
     pub(crate) fn tick_channel(&mut self, id: ChannelId) {
         let Some(channel) = self.channels.get_mut(&id) else { return };
         let number = channel.number;
-        let oldest = channel.unacked.first_key_value().map(|(_, oldest)| (oldest.queue, oldest.since));
+        let oldest =
+            channel.unacked.first_key_value().map(|(_, oldest)| (oldest.queue, oldest.since));
         channel.has_tick = oldest.is_some();
         let Some((queue, since)) = oldest else { return };
         let timeout = self.consumer_timeout_of(id, queue);
@@ -113,9 +124,10 @@ impl Broker {
         }
     }
 
-    /// A delivery was taken back by its queue (4.3). The client hears of it by `basic.cancel`, once for each message, though the
-    /// subscription is not over: the tag stays in use, and whoever acks late is served again. If the client has cancelled it, or it
-    /// was a `basic.get`, there is nothing to cancel, and the channel is closed.
+    /// A delivery was taken back by its queue (4.3). The client hears of it by `basic.cancel`, once
+    /// for each message, though the subscription is not over: the tag stays in use, and whoever
+    /// acks late is served again. If the client has cancelled it, or it was a `basic.get`, there is
+    /// nothing to cancel, and the channel is closed.
     pub(crate) fn time_out(&mut self, id: ChannelId, tag: &Tag) {
         let Some(channel) = self.channels.get(&id) else { return };
         match tag {

@@ -71,7 +71,10 @@ impl Exchange {
 
     pub(crate) fn bind(&mut self, destination: Destination, key: Name, arguments: FieldTable) {
         let bindings = self.bindings.entry(key).or_default();
-        if !bindings.iter().any(|other| other.destination == destination && other.arguments == arguments) {
+        if !bindings
+            .iter()
+            .any(|other| other.destination == destination && other.arguments == arguments)
+        {
             bindings.push(Binding { destination, arguments });
         }
     }
@@ -101,10 +104,15 @@ impl Exchange {
             let is_match = |binding: &Binding| match self.kind {
                 ExchangeType::Direct => message.routing_keys.contains(key),
                 ExchangeType::Fanout => true,
-                ExchangeType::Topic => message.routing_keys.iter().any(|routing_key| matches_topic(key, routing_key)),
+                ExchangeType::Topic => {
+                    message.routing_keys.iter().any(|routing_key| matches_topic(key, routing_key))
+                }
                 ExchangeType::Headers => matches_headers(&binding.arguments, headers),
             };
-            bindings.iter().filter(|binding| is_match(binding)).for_each(|binding| visit(&binding.destination));
+            bindings
+                .iter()
+                .filter(|binding| is_match(binding))
+                .for_each(|binding| visit(&binding.destination));
         }
     }
 }
@@ -119,27 +127,32 @@ fn matches_topic(pattern: &str, key: &str) -> bool {
 fn matches_words(pattern: &[&str], key: &[&str]) -> bool {
     match (pattern, key) {
         ([], []) => true,
-        (["#", rest @ ..], _) => {
-            (0..=key.len()).any(|skipped| matches_words(rest, key.get(skipped..).unwrap_or_default()))
-        }
+        (["#", rest @ ..], _) => (0..=key.len())
+            .any(|skipped| matches_words(rest, key.get(skipped..).unwrap_or_default())),
         (["*", pattern @ ..], [_, key @ ..]) => matches_words(pattern, key),
         ([word, pattern @ ..], [other, key @ ..]) => word == other && matches_words(pattern, key),
         _ => false,
     }
 }
 
-/// Whether the headers match a binding's arguments. Names that begin with `x-` do not take part, except in `all-with-x` and `any-with-x`
-/// (all versions).
+/// Whether the headers match a binding's arguments. Names that begin with `x-` do not take part,
+/// except in `all-with-x` and `any-with-x` (all versions).
 fn matches_headers(arguments: &FieldTable, headers: Option<&FieldTable>) -> bool {
     let kind = string(arguments, "x-match").unwrap_or("all");
     let is_with_x = kind.ends_with("-with-x");
     let mut compared = arguments
         .into_iter()
-        .filter(|(key, _)| key.as_str() != "x-match" && (is_with_x || !key.as_str().starts_with("x-")))
+        .filter(|(key, _)| {
+            key.as_str() != "x-match" && (is_with_x || !key.as_str().starts_with("x-"))
+        })
         .map(|(key, wanted)| {
             let found = headers.and_then(|headers| headers.inner().get(key.as_str()));
             // A binding without a value asks for the presence of the header.
             found.is_some_and(|found| *wanted == AMQPValue::Void || is_same_value(wanted, found))
         });
-    if kind.starts_with("any") { compared.any(|is_match| is_match) } else { compared.all(|is_match| is_match) }
+    if kind.starts_with("any") {
+        compared.any(|is_match| is_match)
+    } else {
+        compared.all(|is_match| is_match)
+    }
 }

@@ -47,13 +47,16 @@ pub(crate) fn strings(value: &AMQPValue) -> Vec<Name> {
         .as_slice()
         .iter()
         .filter_map(|value| match value {
-            AMQPValue::LongString(text) => std::str::from_utf8(text.as_bytes()).ok().map(Name::from),
+            AMQPValue::LongString(text) => {
+                std::str::from_utf8(text.as_bytes()).ok().map(Name::from)
+            }
             _ => None,
         })
         .collect()
 }
 
-/// The same properties with other headers, and perhaps without `expiration`: lapin's type can set a property but not remove it.
+/// The same properties with other headers, and perhaps without `expiration`: lapin's type can set a
+/// property but not remove it.
 pub(crate) fn with_headers(
     properties: &BasicProperties,
     keeps_expiration: bool,
@@ -73,7 +76,8 @@ pub(crate) fn with_headers(
     if let Some(expiration) = properties.expiration().clone().filter(|_| keeps_expiration) {
         changed = changed.with_expiration(expiration);
     }
-    let mut headers = properties.headers().as_ref().map(|headers| headers.inner().clone()).unwrap_or_default();
+    let mut headers =
+        properties.headers().as_ref().map(|headers| headers.inner().clone()).unwrap_or_default();
     change(&mut headers);
     if headers.is_empty() && properties.headers().is_none() {
         return changed;
@@ -81,8 +85,8 @@ pub(crate) fn with_headers(
     changed.with_headers(FieldTable::from(headers))
 }
 
-/// Whether a header exchange takes two values for the same. RabbitMQ compares what they hold, not their types:
-/// a string equals a byte array, and integers of different widths are equal.
+/// Whether a header exchange takes two values for the same. RabbitMQ compares what they hold, not
+/// their types: a string equals a byte array, and integers of different widths are equal.
 pub(crate) fn is_same_value(left: &AMQPValue, right: &AMQPValue) -> bool {
     if let (Some(left), Some(right)) = (integer(left), integer(right)) {
         return left == right;

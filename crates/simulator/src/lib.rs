@@ -1,7 +1,8 @@
 //! A simulated RabbitMQ: a pure state machine that does what 3.10, 4.0 and 4.3 do with messages.
 //!
-//! Methods of AMQP 0.9.1 and the time go in, and what the broker would send comes out. Nothing else happens: there are no tasks, no
-//! sockets, no clock and no random numbers, so a run can be repeated exactly.
+//! Methods of AMQP 0.9.1 and the time go in, and what the broker would send comes out. Nothing else
+//! happens: there are no tasks, no sockets, no clock and no random numbers, so a run can be
+//! repeated exactly.
 //!
 //! ```
 //! use lapin::types::{AMQPValue, FieldTable};
@@ -33,7 +34,7 @@
 //! let last = broker.sent().last().expect("each method was answered");
 //! assert_eq!(last.event, Event::Acked { delivery_tag: 1, is_multiple: false });
 //!
-//! // The message expires after a second.
+//!  // The message expires after a second.
 //! assert_eq!(broker.next_timer(), Some(Time::from_secs(1)));
 //! broker.pass_time(Time::from_secs(1));
 //! assert!(broker.queue("orders").expect("it was declared").ready.is_empty());
@@ -41,12 +42,14 @@
 //!
 //! # How it is built
 //!
-//! From the bottom up: `protocol` is what a client and the broker say to each other; `message`, `arguments`, `policy` and `exchange` are
-//! what there is. `queue` is a state machine of its own that takes commands and returns effects, as RabbitMQ's quorum queue is.
-//! `connection`, `channel` and `broker` are the state of a node. Above it each subject has a file: `topology` declares and binds,
-//! `publish` routes and confirms, `subscribe` and `delivery` are about consumers, and `dead_letter` is what happens to messages that a
-//! queue gives up. `methods` says which method does what. `node` lets time pass and carries out what follows from it all. Where the
-//! versions differ, the place says so, with the version.
+//! From the bottom up: `protocol` is what a client and the broker say to each other; `message`,
+//! `arguments`, `policy` and `exchange` are what there is. `queue` is a state machine of its own
+//! that takes commands and returns effects, as RabbitMQ's quorum queue is. `connection`, `channel`
+//! and `broker` are the state of a node. Above it each subject has a file: `topology` declares and
+//! binds, `publish` routes and confirms, `subscribe` and `delivery` are about consumers, and
+//! `dead_letter` is what happens to messages that a queue gives up. `methods` says which method
+//! does what. `node` lets time pass and carries out what follows from it all. Where the versions
+//! differ, the place says so, with the version.
 
 mod arguments;
 mod broker;

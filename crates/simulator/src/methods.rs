@@ -1,4 +1,5 @@
-//! What clients send: connections read it, channels handle it, and each method is carried out where its subject is.
+//! What clients send: connections read it, channels handle it, and each method is carried out where
+//! its subject is.
 
 use crate::broker::Broker;
 use crate::channel::{Channel, Mail};
@@ -35,7 +36,8 @@ impl Broker {
     fn open_channel(&mut self, connection: ConnectionId, number: ChannelNumber) {
         let id = ChannelId(self.next_number());
         let consumer_timeout = self.consumer_timeout;
-        self.channels.insert(id, Channel { connection, number, consumer_timeout, ..Channel::default() });
+        self.channels
+            .insert(id, Channel { connection, number, consumer_timeout, ..Channel::default() });
         if let Some(connection) = self.connections.get_mut(&connection) {
             connection.channels.insert(number, id);
         }
@@ -72,7 +74,9 @@ impl Broker {
     fn handle(&mut self, id: ChannelId, method: Method) -> Result<(), Exception> {
         let Some(channel) = self.channels.get_mut(&id) else { return Ok(()) };
         match method {
-            Method::OpenChannel => return Err(Exception::channel_error("second 'channel.open' seen")),
+            Method::OpenChannel => {
+                return Err(Exception::channel_error("second 'channel.open' seen"));
+            }
             Method::CloseChannel => {
                 self.send_on(id, Event::Done);
                 self.drop_channel(id);
@@ -88,15 +92,19 @@ impl Broker {
             }
             Method::Consume { queue, consumer_tag, is_no_ack, is_exclusive, arguments } => {
                 let tag = Tag::Subscription(consumer_tag.as_str().into());
-                let subscription = Subscription::new(id, tag, is_no_ack, is_exclusive, channel.prefetch);
+                let subscription =
+                    Subscription::new(id, tag, is_no_ack, is_exclusive, channel.prefetch);
                 self.consume(id, &queue, subscription, &arguments)?;
             }
             Method::Cancel { consumer_tag } => self.cancel(id, &consumer_tag),
             Method::Get { queue, is_no_ack } => {
-                let subscription = Subscription::new(id, Tag::Get(channel.deliveries + 1), is_no_ack, false, 1);
+                let subscription =
+                    Subscription::new(id, Tag::Get(channel.deliveries + 1), is_no_ack, false, 1);
                 self.get(id, &queue, subscription)?;
             }
-            Method::Ack { delivery_tag, is_multiple } => self.settle(id, delivery_tag, is_multiple, Settlement::Ack)?,
+            Method::Ack { delivery_tag, is_multiple } => {
+                self.settle(id, delivery_tag, is_multiple, Settlement::Ack)?
+            }
             Method::Reject { delivery_tag, is_requeued } => {
                 self.settle(id, delivery_tag, false, refusal(is_requeued, Return::Reject))?
             }
@@ -104,7 +112,11 @@ impl Broker {
                 self.settle(id, delivery_tag, is_multiple, refusal(is_requeued, Return::Nack))?;
             }
             Method::Publish { exchange, routing_key, is_mandatory, properties, body } => {
-                self.publish(id, Message::new(&exchange, &routing_key, *properties, body), is_mandatory)?;
+                self.publish(
+                    id,
+                    Message::new(&exchange, &routing_key, *properties, body),
+                    is_mandatory,
+                )?;
             }
             topology => self.change_topology(id, topology)?,
         }

@@ -15,7 +15,8 @@ pub(crate) struct QueueId(pub(crate) u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ChannelId(pub(crate) u64);
 
-/// What a queue knows a consumer by, together with its channel. What several consumers settle at once is settled in this order.
+/// What a queue knows a consumer by, together with its channel. What several consumers settle at
+/// once is settled in this order.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Tag {
     /// A `basic.get` is a consumer of one message, known by its delivery tag.

@@ -1,4 +1,5 @@
-//! What happens to a node: what clients send, what operators do, and the time at which something is due.
+//! What happens to a node: what clients send, what operators do, and the time at which something is
+//! due.
 
 use lapin::types::FieldTable;
 
@@ -21,7 +22,8 @@ impl Broker {
         self.permissions.insert(user.to_owned(), permissions);
     }
 
-    /// Sets or removes the policy of a queue, which need not exist. Its keys are those of RabbitMQ, such as `delivery-limit`.
+    /// Sets or removes the policy of a queue, which need not exist. Its keys are those of RabbitMQ,
+    /// such as `delivery-limit`.
     pub fn set_policy(&mut self, now: Time, name: &str, definition: Option<FieldTable>) {
         self.advance(now);
         self.policies.remove(name);
@@ -38,7 +40,8 @@ impl Broker {
         }
     }
 
-    /// Raises or clears an alarm. Connections that have published meanwhile go on with what they have sent.
+    /// Raises or clears an alarm. Connections that have published meanwhile go on with what they
+    /// have sent.
     pub fn set_alarm(&mut self, now: Time, alarm: Option<Alarm>) {
         self.advance(now);
         self.alarm = alarm;
@@ -64,24 +67,36 @@ impl Broker {
         Some(id)
     }
 
-    /// Takes a method that a client has sent. One for a connection or channel that is gone is ignored.
-    pub fn receive(&mut self, now: Time, connection: ConnectionId, channel: ChannelNumber, method: Method) {
+    /// Takes a method that a client has sent. One for a connection or channel that is gone is
+    /// ignored.
+    pub fn receive(
+        &mut self,
+        now: Time,
+        connection: ConnectionId,
+        channel: ChannelNumber,
+        method: Method,
+    ) {
         self.advance(now);
         self.read(connection, channel, method);
         self.run();
     }
 
-    /// A connection is gone, closed by its client or lost: its channels end, and what they held goes back.
+    /// A connection is gone, closed by its client or lost: its channels end, and what they held
+    /// goes back.
     pub fn disconnect(&mut self, now: Time, connection: ConnectionId) {
         self.advance(now);
         self.drop_connection(connection);
         self.run();
     }
 
-    /// An operator closes a connection, such as with 320 and `CONNECTION_FORCED - Closed via management plugin`.
+    /// An operator closes a connection, such as with 320 and
+    /// `CONNECTION_FORCED - Closed via management plugin`.
     pub fn close(&mut self, now: Time, connection: ConnectionId, code: u16, text: &str) {
         self.advance(now);
-        self.close_connection(connection, Exception { code, text: text.to_owned(), ends_connection: true });
+        self.close_connection(
+            connection,
+            Exception { code, text: text.to_owned(), ends_connection: true },
+        );
         self.run();
     }
 
@@ -94,7 +109,8 @@ impl Broker {
         self.run();
     }
 
-    /// The leader of a queue answers nothing until then, as between the death of one leader and the election of the next.
+    /// The leader of a queue answers nothing until then, as between the death of one leader and the
+    /// election of the next.
     pub fn silence(&mut self, now: Time, queue: &str, until: Time) {
         self.advance(now);
         if let Some(&id) = self.queue_names.get(queue) {
@@ -103,7 +119,8 @@ impl Broker {
         }
     }
 
-    /// The node goes down: connections are cut, and what consumers held comes back when it starts again.
+    /// The node goes down: connections are cut, and what consumers held comes back when it starts
+    /// again.
     pub fn stop(&mut self, now: Time) {
         self.advance(now);
         self.is_down = true;
@@ -150,7 +167,9 @@ impl Broker {
 
     /// What all queues hold, in the order of their names.
     pub fn queues(&self) -> impl Iterator<Item = (&str, QueueView)> {
-        self.queue_names.iter().filter_map(|(name, id)| Some((&**name, self.queues.get(id)?.view())))
+        self.queue_names
+            .iter()
+            .filter_map(|(name, id)| Some((&**name, self.queues.get(id)?.view())))
     }
 
     /// When [`pass_time`](Self::pass_time) has something to do, if nothing else happens.
@@ -234,8 +253,12 @@ impl Broker {
             Effect::Answer(channel, _)
             | Effect::TimedOut(channel, _)
             | Effect::Deliver(Handed { channel, .. }, _)
-            | Effect::Confirm(Publisher::Channel(channel), ..) => self.notify_channel(channel, queue, effect),
-            Effect::Confirm(Publisher::Worker(worker), id, is_taken) => self.answer_worker(worker, id, queue, is_taken),
+            | Effect::Confirm(Publisher::Channel(channel), ..) => {
+                self.notify_channel(channel, queue, effect)
+            }
+            Effect::Confirm(Publisher::Worker(worker), id, is_taken) => {
+                self.answer_worker(worker, id, queue, is_taken)
+            }
             Effect::DeadLetter(reason, entry) => self.dead_letter_once(queue, reason, &entry),
             Effect::Forward(id, reason, entry) => self.forward(queue, id, reason, &entry),
         }
@@ -257,8 +280,12 @@ impl Broker {
 
     /// The alarm is over: what blocked connections have sent is read now.
     fn unblock_connections(&mut self) {
-        let blocked: Vec<_> =
-            self.connections.iter().filter(|(_, connection)| connection.is_blocked).map(|(id, _)| *id).collect();
+        let blocked: Vec<_> = self
+            .connections
+            .iter()
+            .filter(|(_, connection)| connection.is_blocked)
+            .map(|(id, _)| *id)
+            .collect();
         for id in blocked {
             let Some(connection) = self.connections.get_mut(&id) else { continue };
             connection.is_blocked = false;

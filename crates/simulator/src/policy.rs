@@ -52,7 +52,12 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    pub(crate) fn new(version: Version, kind: Kind, arguments: &FieldTable, policy: Option<&FieldTable>) -> Self {
+    pub(crate) fn new(
+        version: Version,
+        kind: Kind,
+        arguments: &FieldTable,
+        policy: Option<&FieldTable>,
+    ) -> Self {
         let lookup = Lookup { arguments, policy };
         // A quorum queue accepts reject-publish-dlx, and drops the oldest all the same.
         let overflow = match lookup.policy_or_argument("x-overflow") {
@@ -61,13 +66,19 @@ impl Settings {
             _ => Overflow::DropHead,
         };
         let text = |key| lookup.argument_or_policy(key).map(Name::from);
-        // Without reject-publish, a queue accepts the strategy at-least-once and does not follow it (all versions).
-        let is_at_least_once = lookup.argument_or_policy("x-dead-letter-strategy") == Some("at-least-once")
+        // Without reject-publish, a queue accepts the strategy at-least-once and does not follow it
+        // (all versions).
+        let is_at_least_once = lookup.argument_or_policy("x-dead-letter-strategy")
+            == Some("at-least-once")
             && overflow == Overflow::RejectPublish
             && kind == Kind::Quorum;
         Self {
             version,
-            delivery_limit: if kind == Kind::Quorum { lookup.delivery_limit(version) } else { None },
+            delivery_limit: if kind == Kind::Quorum {
+                lookup.delivery_limit(version)
+            } else {
+                None
+            },
             message_ttl: lookup.number("x-message-ttl", i64::min).map(milliseconds),
             max_length: lookup.number("x-max-length", i64::min).map(size),
             overflow,
@@ -94,7 +105,8 @@ struct Lookup<'a> {
 
 impl<'a> Lookup<'a> {
     fn number(&self, argument: &str, resolve: impl Fn(i64, i64) -> i64) -> Option<i64> {
-        let policy = self.policy.and_then(|policy| integer_of(policy, argument.trim_start_matches("x-")));
+        let policy =
+            self.policy.and_then(|policy| integer_of(policy, argument.trim_start_matches("x-")));
         match (policy, integer_of(self.arguments, argument)) {
             (Some(policy), Some(argument)) => Some(resolve(policy, argument)),
             (policy, argument) => policy.or(argument),
@@ -125,7 +137,8 @@ impl<'a> Lookup<'a> {
         (limit >= 0).then_some(limit)
     }
 
-    /// A type that 4.3 does not know, or a minimum that is missing or not positive, means no delay and no error.
+    /// A type that 4.3 does not know, or a minimum that is missing or not positive, means no delay
+    /// and no error.
     fn delayed_retry(&self) -> Option<DelayedRetry> {
         let kind = match self.policy_or_argument("x-delayed-retry-type")? {
             "all" => DelayedRetryType::All,
@@ -134,7 +147,8 @@ impl<'a> Lookup<'a> {
             _ => return None,
         };
         let min = self.number("x-delayed-retry-min", i64::min).filter(|min| *min > 0)?;
-        let max = self.number("x-delayed-retry-max", i64::min).filter(|max| *max > 0).unwrap_or(min);
+        let max =
+            self.number("x-delayed-retry-max", i64::min).filter(|max| *max > 0).unwrap_or(min);
         Some(DelayedRetry { kind, min: milliseconds(min), max: milliseconds(max) })
     }
 }

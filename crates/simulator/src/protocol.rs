@@ -21,17 +21,20 @@ pub enum Version {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(pub u64);
 
-/// A channel of a connection. As in AMQP, a number may be used again after its channel was closed. Channel 0 is the connection itself.
+/// A channel of a connection. As in AMQP, a number may be used again after its channel was closed.
+/// Channel 0 is the connection itself.
 pub type ChannelNumber = u16;
 
-/// A method that a client sends on a channel. The broker answers the methods of one channel in their order.
+/// A method that a client sends on a channel. The broker answers the methods of one channel in
+/// their order.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Method {
     /// `channel.open`
     OpenChannel,
     /// `channel.close`
     CloseChannel,
-    /// `channel.flow` with `active`, which only serves as a question whose answer comes after what was sent before it.
+    /// `channel.flow` with `active`, which only serves as a question whose answer comes after what
+    /// was sent before it.
     Flow,
     /// `confirm.select`
     ConfirmSelect,
@@ -197,7 +200,8 @@ pub struct Sent {
 /// What the broker says on a channel, or to a connection.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
-    /// The answer to a method that has no result of its own, such as `basic.qos-ok` or `queue.bind-ok`.
+    /// The answer to a method that has no result of its own, such as `basic.qos-ok` or
+    /// `queue.bind-ok`.
     Done,
     /// `basic.consume-ok`
     Subscribed {

@@ -17,7 +17,12 @@ use crate::protocol::{Event, Time, Version};
 use crate::queue::Command;
 
 impl Broker {
-    pub(crate) fn publish(&mut self, id: ChannelId, mut message: Message, is_mandatory: bool) -> Result<(), Exception> {
+    pub(crate) fn publish(
+        &mut self,
+        id: ChannelId,
+        mut message: Message,
+        is_mandatory: bool,
+    ) -> Result<(), Exception> {
         message.ttl = self.check_publish(id, &message)?;
         let queues = self.route_message(&message);
         if queues.is_empty() && is_mandatory {
@@ -46,16 +51,24 @@ impl Broker {
         channel.queues.extend(&queues);
         let message = Arc::new(message);
         for queue in queues {
-            self.command(queue, Command::Publish(Some((Publisher::Channel(id), sequence)), message.clone()));
+            self.command(
+                queue,
+                Command::Publish(Some((Publisher::Channel(id), sequence)), message.clone()),
+            );
         }
         Ok(())
     }
 
-    /// Checks a publish in the broker's order, and returns the time to live that the publisher asks for.
+    /// Checks a publish in the broker's order, and returns the time to live that the publisher asks
+    /// for.
     fn check_publish(&self, id: ChannelId, message: &Message) -> Result<Option<Time>, Exception> {
-        let (exchange, properties, size) = (&*message.exchange, &*message.properties, message.body.len());
+        let (exchange, properties, size) =
+            (&*message.exchange, &*message.properties, message.body.len());
         if size > self.max_message_size {
-            let text = format!("message size {size} is larger than configured max size {}", self.max_message_size);
+            let text = format!(
+                "message size {size} is larger than configured max size {}",
+                self.max_message_size
+            );
             return Err(Exception::precondition_failed(&text));
         }
         self.check_access(id, Access::Write, Resource::Exchange(exchange))?;
@@ -75,7 +88,9 @@ impl Broker {
         let user = self.user_of(id);
         match properties.user_id() {
             Some(claimed) if claimed.as_str() != user => {
-                let text = format!("user_id property set to '{claimed}' but authenticated user was '{user}'");
+                let text = format!(
+                    "user_id property set to '{claimed}' but authenticated user was '{user}'"
+                );
                 Err(Exception::precondition_failed(&text))
             }
             _ => Ok(()),
@@ -86,7 +101,9 @@ impl Broker {
     pub(crate) fn route_message(&self, message: &Message) -> Vec<QueueId> {
         let mut queues = BTreeSet::new();
         if message.exchange.is_empty() {
-            queues.extend(message.routing_keys.iter().filter_map(|key| self.queue_names.get(key).copied()));
+            queues.extend(
+                message.routing_keys.iter().filter_map(|key| self.queue_names.get(key).copied()),
+            );
             return queues.into_iter().collect();
         }
         let mut exchanges = vec![&*message.exchange];
@@ -139,7 +156,8 @@ impl Broker {
         let mut refused = std::mem::take(&mut channel.refused);
         confirmed.sort_unstable();
         refused.sort_unstable();
-        let open = channel.unconfirmed.first_key_value().map_or(u64::MAX, |(sequence, _)| *sequence);
+        let open =
+            channel.unconfirmed.first_key_value().map_or(u64::MAX, |(sequence, _)| *sequence);
         let before = |others: &[u64]| others.first().map_or(open, |other| open.min(*other));
         let (acks_end, nacks_end) = (before(&refused), before(&confirmed));
         let is_single = confirmed.len() == 1 && refused.is_empty();
@@ -161,8 +179,11 @@ fn together(sequences: &[u64], end: u64) -> impl Iterator<Item = (u64, bool)> {
 
 /// The time to live that the publisher asks for: milliseconds as a string.
 fn expiration(properties: &BasicProperties) -> Result<Option<Time>, Exception> {
-    let Some(text) = properties.expiration().as_ref().map(ShortString::as_str) else { return Ok(None) };
-    let digits = text.trim_start_matches(['-', '+']).chars().take_while(char::is_ascii_digit).count();
+    let Some(text) = properties.expiration().as_ref().map(ShortString::as_str) else {
+        return Ok(None);
+    };
+    let digits =
+        text.trim_start_matches(['-', '+']).chars().take_while(char::is_ascii_digit).count();
     let length = text.len() - text.trim_start_matches(['-', '+']).len() + digits;
     let (number, rest) = text.split_at(length);
     let problem = match number.parse::<i64>() {

@@ -28,7 +28,8 @@ impl Broker {
         let queue = self.readable_queue(id, queue)?;
         subscription.priority = integer_of(arguments, "x-priority").unwrap_or_default();
         // Only 4.3 knows a consumer's own timeout.
-        let own = integer_of(arguments, "x-consumer-timeout").filter(|_| self.version >= Version::V4_3);
+        let own =
+            integer_of(arguments, "x-consumer-timeout").filter(|_| self.version >= Version::V4_3);
         let own = own.and_then(|timeout| u64::try_from(timeout).ok()).map(Time::from_millis);
         subscription.timeout = own.unwrap_or_else(|| self.consumer_timeout_of(id, queue));
         self.ask(id, queue, Command::Subscribe(subscription));
@@ -44,7 +45,10 @@ impl Broker {
     /// The node's timeout, unless the queue has its own.
     pub(crate) fn consumer_timeout_of(&self, id: ChannelId, queue: QueueId) -> Time {
         let own = self.queues.get(&queue).and_then(|queue| queue.settings.consumer_timeout);
-        let node = self.channels.get(&id).map_or(self.consumer_timeout, |channel| channel.consumer_timeout);
+        let node = self
+            .channels
+            .get(&id)
+            .map_or(self.consumer_timeout, |channel| channel.consumer_timeout);
         own.unwrap_or(node)
     }
 
@@ -59,7 +63,8 @@ impl Broker {
 
     /// The subscription ends; what it has not settled stays with the channel.
     pub(crate) fn cancel(&mut self, id: ChannelId, tag: &ShortString) {
-        let queue = self.channels.get_mut(&id).and_then(|channel| channel.consumers.remove(tag.as_str()));
+        let queue =
+            self.channels.get_mut(&id).and_then(|channel| channel.consumers.remove(tag.as_str()));
         match queue.filter(|queue| self.queues.contains_key(queue)) {
             Some(queue) => {
                 let tag = Tag::Subscription(tag.as_str().into());
@@ -84,8 +89,12 @@ impl Broker {
         {
             let kind = if self.version == Version::V4_3 { "<<\"quorum\">>" } else { "quorum" };
             let name = queue_in_vhost(&queue.name);
-            let why = format!("basic.get operations are not supported by {kind} queues with single active consumer");
-            return Err(Exception::resource_locked(&format!("cannot obtain access to locked {name}. {why}")));
+            let why = format!(
+                "basic.get operations are not supported by {kind} queues with single active consumer"
+            );
+            return Err(Exception::resource_locked(&format!(
+                "cannot obtain access to locked {name}. {why}"
+            )));
         }
         self.ask(id, queue, Command::Get(subscription));
         Ok(())
@@ -106,22 +115,36 @@ impl Broker {
                 let delivery = self.delivery(queue, handed, &entry);
                 self.send_on(id, Event::Got { delivery, messages: count(left) });
             }
-            Answer::Purged { messages } => self.send_on(id, Event::Removed { messages: count(messages) }),
-            Answer::Counted { messages, consumers } => self.send_counts(id, queue, messages, consumers),
+            Answer::Purged { messages } => {
+                self.send_on(id, Event::Removed { messages: count(messages) })
+            }
+            Answer::Counted { messages, consumers } => {
+                self.send_counts(id, queue, messages, consumers)
+            }
             Answer::Refused(exception) => self.close_channel(id, exception),
         }
     }
 
     /// Answers a declaration.
-    pub(crate) fn send_counts(&mut self, id: ChannelId, queue: QueueId, messages: usize, consumers: usize) {
+    pub(crate) fn send_counts(
+        &mut self,
+        id: ChannelId,
+        queue: QueueId,
+        messages: usize,
+        consumers: usize,
+    ) {
         let Some(queue) = self.queues.get(&queue).map(|queue| short(&queue.name)) else { return };
         if let Some(channel) = self.channels.get_mut(&id) {
             channel.last_declared = queue.clone();
         }
-        self.send_on(id, Event::Queue { queue, messages: count(messages), consumers: count(consumers) });
+        self.send_on(
+            id,
+            Event::Queue { queue, messages: count(messages), consumers: count(consumers) },
+        );
     }
 
-    /// A queue has not said within 250 ms how many messages it has: then it has none, and no consumers.
+    /// A queue has not said within 250 ms how many messages it has: then it has none, and no
+    /// consumers.
     pub(crate) fn give_up_count(&mut self, id: ChannelId, queue: QueueId) {
         if self.queues.get_mut(&queue).is_some_and(|queue| queue.forget_count(id)) {
             let answer = Answer::Counted { messages: 0, consumers: 0 };

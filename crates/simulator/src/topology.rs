@@ -18,15 +18,30 @@ const COUNT_TIMEOUT: Time = Time::from_millis(250);
 
 impl Broker {
     /// Methods about queues and exchanges.
-    pub(crate) fn change_topology(&mut self, id: ChannelId, method: Method) -> Result<(), Exception> {
+    pub(crate) fn change_topology(
+        &mut self,
+        id: ChannelId,
+        method: Method,
+    ) -> Result<(), Exception> {
         match method {
             Method::DeclareQueue { queue, is_passive: true, .. } => {
                 let queue = self.accessible_queue(id, queue.as_str())?;
                 self.count(id, queue);
                 return Ok(());
             }
-            Method::DeclareQueue { queue, is_durable, is_exclusive, is_auto_delete, arguments, .. } => {
-                let owner = self.channels.get(&id).map(|channel| channel.connection).filter(|_| is_exclusive);
+            Method::DeclareQueue {
+                queue,
+                is_durable,
+                is_exclusive,
+                is_auto_delete,
+                arguments,
+                ..
+            } => {
+                let owner = self
+                    .channels
+                    .get(&id)
+                    .map(|channel| channel.connection)
+                    .filter(|_| is_exclusive);
                 let declaration = Declaration {
                     kind: arguments::kind_of(queue.as_str(), &arguments)?,
                     is_durable: is_durable && !is_exclusive,
@@ -74,12 +89,15 @@ impl Broker {
                 self.existing_exchange(exchange.as_str())?;
             }
             Method::DeclareExchange { exchange, kind, is_durable, arguments, .. } => {
-                let kind = ExchangeType::from_name(&kind)
-                    .ok_or_else(|| Exception::precondition_failed(&format!("unknown exchange type '{kind}'")))?;
+                let kind = ExchangeType::from_name(&kind).ok_or_else(|| {
+                    Exception::precondition_failed(&format!("unknown exchange type '{kind}'"))
+                })?;
                 let declared = Exchange::new(kind, is_durable, arguments);
                 self.declare_exchange(id, exchange.as_str(), declared)?;
             }
-            Method::DeleteExchange { exchange, if_unused } => self.delete_exchange(id, exchange.as_str(), if_unused)?,
+            Method::DeleteExchange { exchange, if_unused } => {
+                self.delete_exchange(id, exchange.as_str(), if_unused)?
+            }
             // Every other method is handled by the channel.
             _ => return Ok(()),
         }
@@ -95,7 +113,12 @@ impl Broker {
         self.ask(id, queue, Command::Count(id));
     }
 
-    fn declare_queue(&mut self, id: ChannelId, queue: &ShortString, declaration: Declaration) -> Result<(), Exception> {
+    fn declare_queue(
+        &mut self,
+        id: ChannelId,
+        queue: &ShortString,
+        declaration: Declaration,
+    ) -> Result<(), Exception> {
         let version = self.version;
         let name = match queue.as_str() {
             "" if declaration.kind == Kind::Quorum => {
@@ -121,7 +144,9 @@ impl Broker {
         }
         arguments::check(version, &name, &declaration)?;
         let queue = QueueId(self.next_number());
-        if let Some(connection) = declaration.owner.and_then(|owner| self.connections.get_mut(&owner)) {
+        if let Some(connection) =
+            declaration.owner.and_then(|owner| self.connections.get_mut(&owner))
+        {
             connection.exclusive_queues.push(queue);
         }
         let settings = self.settings_of(&name, &declaration);
@@ -133,10 +158,20 @@ impl Broker {
     }
 
     pub(crate) fn settings_of(&self, name: &str, declaration: &Declaration) -> Settings {
-        Settings::new(self.version, declaration.kind, &declaration.arguments, self.policies.get(name))
+        Settings::new(
+            self.version,
+            declaration.kind,
+            &declaration.arguments,
+            self.policies.get(name),
+        )
     }
 
-    fn delete_queue_for(&mut self, id: ChannelId, name: &str, if_empty: bool) -> Result<usize, Exception> {
+    fn delete_queue_for(
+        &mut self,
+        id: ChannelId,
+        name: &str,
+        if_empty: bool,
+    ) -> Result<usize, Exception> {
         self.check_access(id, Access::Configure, Resource::Queue(name))?;
         if !self.queue_names.contains_key(name) {
             return Ok(0);
@@ -151,7 +186,8 @@ impl Broker {
         Ok(self.remove_queue(queue))
     }
 
-    /// Deletes a queue: its bindings go, its subscribers are told, and what was published to it counts as taken.
+    /// Deletes a queue: its bindings go, its subscribers are told, and what was published to it
+    /// counts as taken.
     pub(crate) fn remove_queue(&mut self, id: QueueId) -> usize {
         let Some(queue) = self.queues.remove(&id) else { return 0 };
         self.queue_names.remove(&queue.name);
@@ -161,7 +197,8 @@ impl Broker {
         }
         for command in &queue.unanswered {
             let effect = match command {
-                // A dead-letter worker does not count on it, and looks for other routes when it tries again.
+                // A dead-letter worker does not count on it, and looks for other routes when it
+                // tries again.
                 Command::Publish(Some((publisher @ Publisher::Channel(_), sequence)), _) => {
                     Effect::Confirm(*publisher, *sequence, true)
                 }
@@ -204,11 +241,19 @@ impl Broker {
     }
 
     /// An empty queue name stands for the queue that was declared last on the channel.
-    pub(crate) fn expand_queue_name(&self, id: ChannelId, name: &ShortString) -> Result<Name, Exception> {
+    pub(crate) fn expand_queue_name(
+        &self,
+        id: ChannelId,
+        name: &ShortString,
+    ) -> Result<Name, Exception> {
         if !name.as_str().is_empty() {
             return Ok(Name::from(name.as_str()));
         }
-        let last = self.channels.get(&id).map(|channel| channel.last_declared.as_str()).unwrap_or_default();
+        let last = self
+            .channels
+            .get(&id)
+            .map(|channel| channel.last_declared.as_str())
+            .unwrap_or_default();
         if last.is_empty() {
             return Err(Exception::not_found("no previously declared queue"));
         }
@@ -219,7 +264,12 @@ impl Broker {
         self.exchanges.get(name).ok_or_else(|| Exception::no_exchange(name))
     }
 
-    fn declare_exchange(&mut self, id: ChannelId, name: &str, declared: Exchange) -> Result<(), Exception> {
+    fn declare_exchange(
+        &mut self,
+        id: ChannelId,
+        name: &str,
+        declared: Exchange,
+    ) -> Result<(), Exception> {
         check_not_default(name)?;
         self.check_access(id, Access::Configure, Resource::Exchange(name))?;
         let Some(current) = self.exchanges.get(name) else {
@@ -232,20 +282,34 @@ impl Broker {
         };
         let what = exchange_in_vhost(name);
         if current.kind != declared.kind {
-            let (received, current) = (format!("'{}'", declared.kind.name()), format!("'{}'", current.kind.name()));
+            let (received, current) =
+                (format!("'{}'", declared.kind.name()), format!("'{}'", current.kind.name()));
             return Err(arguments::inequivalent("type", &what, &received, &current));
         }
         arguments::compare_flag(&what, "durable", current.is_durable, declared.is_durable)?;
         let alternate = "alternate-exchange";
         let (current, received) = (&current.arguments, &declared.arguments);
-        arguments::compare(&what, alternate, current.inner().get(alternate), received.inner().get(alternate))
+        arguments::compare(
+            &what,
+            alternate,
+            current.inner().get(alternate),
+            received.inner().get(alternate),
+        )
     }
 
-    fn delete_exchange(&mut self, id: ChannelId, name: &str, if_unused: bool) -> Result<(), Exception> {
+    fn delete_exchange(
+        &mut self,
+        id: ChannelId,
+        name: &str,
+        if_unused: bool,
+    ) -> Result<(), Exception> {
         check_not_default(name)?;
         self.check_access(id, Access::Configure, Resource::Exchange(name))?;
         if if_unused && self.exchanges.get(name).is_some_and(Exchange::is_bound) {
-            return Err(Exception::precondition_failed(&format!("{} in use", exchange_in_vhost(name))));
+            return Err(Exception::precondition_failed(&format!(
+                "{} in use",
+                exchange_in_vhost(name)
+            )));
         }
         self.remove_exchange(&Name::from(name));
         Ok(())
@@ -272,7 +336,13 @@ impl Broker {
         Ok(())
     }
 
-    fn bind(&mut self, source: &str, destination: Destination, key: &ShortString, arguments: FieldTable) {
+    fn bind(
+        &mut self,
+        source: &str,
+        destination: Destination,
+        key: &ShortString,
+        arguments: FieldTable,
+    ) {
         if let Some(exchange) = self.exchanges.get_mut(source) {
             exchange.bind(destination, Name::from(key.as_str()), arguments);
         }

@@ -16,7 +16,8 @@ use super::{
 
 const READY: Duration = Duration::from_secs(300);
 
-/// A real RabbitMQ for tests; [the crate](crate) describes which one. A broker that it started ends when it is dropped.
+/// A real RabbitMQ for tests; [the crate](crate) describes which one. A broker that it started ends
+/// when it is dropped.
 #[derive(Debug)]
 pub struct Broker {
     kind: Kind,
@@ -49,9 +50,11 @@ impl Broker {
         BrokerBuilder::default()
     }
 
-    /// The broker that all tests of a process share. The first call starts it, and it ends with the process.
+    /// The broker that all tests of a process share. The first call starts it, and it ends with the
+    /// process.
     ///
-    /// Each test isolates itself with a [`Namespace`](crate::Namespace). A test that restarts or reconfigures a broker starts its own.
+    /// Each test isolates itself with a [`Namespace`](crate::Namespace). A test that restarts or
+    /// reconfigures a broker starts its own.
     ///
     /// # Panics
     /// When no broker is available, because no test could continue.
@@ -75,7 +78,8 @@ impl Broker {
         self.amqps_url.as_deref()
     }
 
-    /// The base of the management API, with user and password, for example `http://guest:guest@127.0.0.1:15672`.
+    /// The base of the management API, with user and password, for example
+    /// `http://guest:guest@127.0.0.1:15672`.
     #[must_use]
     pub fn management_url(&self) -> Option<&str> {
         self.management_url.as_deref()
@@ -96,13 +100,16 @@ impl Broker {
         &self.version
     }
 
-    /// The port of 127.0.0.1 that maps to this port of the broker, for ports of [`BrokerBuilder::publish`].
+    /// The port of 127.0.0.1 that maps to this port of the broker, for ports of
+    /// [`BrokerBuilder::publish`].
     ///
     /// A private node has no mapping: it listens where its configuration says.
     #[must_use]
     pub fn port(&self, inside: u16) -> Option<u16> {
         match &self.kind {
-            Kind::Container(container) | Kind::Attached(container) => container.ports.get(&inside).copied(),
+            Kind::Container(container) | Kind::Attached(container) => {
+                container.ports.get(&inside).copied()
+            }
             Kind::Node(_) => Some(inside),
             Kind::External => None,
         }
@@ -114,7 +121,8 @@ impl Broker {
         !matches!(self.kind, Kind::External | Kind::Attached(_))
     }
 
-    /// Whether [`rabbitmqctl`](Self::rabbitmqctl) can be run: on all but brokers of which only the address is known.
+    /// Whether [`rabbitmqctl`](Self::rabbitmqctl) can be run: on all but brokers of which only the
+    /// address is known.
     #[must_use]
     pub fn has_rabbitmqctl(&self) -> bool {
         !matches!(self.kind, Kind::External)
@@ -128,7 +136,8 @@ impl Broker {
         Client::connect(&self.amqp_url).await
     }
 
-    /// Stops the broker cleanly, starts it again and waits until it is ready. Addresses stay the same.
+    /// Stops the broker cleanly, starts it again and waits until it is ready. Addresses stay the
+    /// same.
     ///
     /// # Errors
     /// When the broker is not ours, or does not come back.
@@ -170,7 +179,8 @@ impl Broker {
         }
     }
 
-    /// Starts a stopped or killed broker and waits until it is ready. Addresses and durable queues are as before.
+    /// Starts a stopped or killed broker and waits until it is ready. Addresses and durable queues
+    /// are as before.
     ///
     /// # Errors
     /// When the broker is not ours, or does not come up.
@@ -216,7 +226,9 @@ impl Broker {
     pub async fn rabbitmqctl(&self, args: &[&str]) -> Result<String, BrokerError> {
         match &self.kind {
             Kind::External => Err(BrokerError::NotOurs { what: "run rabbitmqctl on" }),
-            Kind::Container(container) | Kind::Attached(container) => container.rabbitmqctl(args).await,
+            Kind::Container(container) | Kind::Attached(container) => {
+                container.rabbitmqctl(args).await
+            }
             Kind::Node(node) => node.rabbitmqctl(args).await,
         }
     }
@@ -235,8 +247,8 @@ impl Broker {
 
 /// Options of a [`Broker`].
 ///
-/// A broker that runs already cannot provide any of them, so each option makes the fixture start its own, even if
-/// `REHOP_TEST_AMQP_URL` or `REHOP_TEST_CONTAINER` is set.
+/// A broker that runs already cannot provide any of them, so each option makes the fixture start
+/// its own, even if `REHOP_TEST_AMQP_URL` or `REHOP_TEST_CONTAINER` is set.
 #[derive(Clone, Debug, Default)]
 #[must_use = "nothing happens until `start`"]
 pub struct BrokerBuilder {
@@ -246,8 +258,9 @@ pub struct BrokerBuilder {
 }
 
 impl BrokerBuilder {
-    /// The tag of the `rabbitmq` image, for example `4.0-management`. A bare version such as `4.0` means its management image.
-    /// With a colon, such as `registry/rabbitmq:4.0`, it is the whole name of an image that is on this machine.
+    /// The tag of the `rabbitmq` image, for example `4.0-management`. A bare version such as `4.0`
+    /// means its management image. With a colon, such as `registry/rabbitmq:4.0`, it is the whole
+    /// name of an image that is on this machine.
     ///
     /// The default is `REHOP_TEST_RABBITMQ_TAG`, else `4.3-management`.
     pub fn tag(mut self, tag: impl Into<String>) -> Self {
@@ -292,7 +305,9 @@ impl BrokerBuilder {
     pub async fn start(self) -> Result<Broker, BrokerError> {
         let broker = match (variable("REHOP_TEST_AMQP_URL"), variable("REHOP_TEST_CONTAINER")) {
             (Some(url), _) if !self.own => external(url).await?,
-            (None, Some(name)) if !self.own => of_container(container::attach(name).await?, Kind::Attached).await?,
+            (None, Some(name)) if !self.own => {
+                of_container(container::attach(name).await?, Kind::Attached).await?
+            }
             _ => self.start_own().await?,
         };
         broker.announce();
@@ -312,11 +327,16 @@ impl BrokerBuilder {
             return Err(no_container);
         };
         let broker = on_private_node(server, &self.recipe).await?;
-        // An installed server does not satisfy a request for another version. The version comes from its greeting, because
-        // `rabbitmqctl version` would leave an Erlang port mapper running.
-        let (without_docker, installed) = (matches!(no_container, BrokerError::Nothing { .. }), broker.version.clone());
+        // An installed server does not satisfy a request for another version. The version comes
+        // from its greeting, because `rabbitmqctl version` would leave an Erlang port mapper
+        // running.
+        let (without_docker, installed) =
+            (matches!(no_container, BrokerError::Nothing { .. }), broker.version.clone());
         match asked {
-            Some(wanted) if !installed.starts_with(&format!("{}.", wanted.trim_end_matches("-management"))) => {
+            Some(wanted)
+                if !installed
+                    .starts_with(&format!("{}.", wanted.trim_end_matches("-management"))) =>
+            {
                 let other = BrokerError::OtherVersion { wanted, installed };
                 Err(if without_docker { other } else { no_container })
             }
@@ -336,7 +356,11 @@ pub(super) fn tag_by_environment() -> Option<String> {
 }
 
 pub(super) fn full_tag(tag: &str) -> String {
-    if tag.chars().all(|c| c.is_ascii_digit() || c == '.') { format!("{tag}-management") } else { tag.to_owned() }
+    if tag.chars().all(|c| c.is_ascii_digit() || c == '.') {
+        format!("{tag}-management")
+    } else {
+        tag.to_owned()
+    }
 }
 
 async fn external(amqp_url: String) -> Result<Broker, BrokerError> {
@@ -354,7 +378,10 @@ async fn in_container(image: &str, recipe: &Recipe) -> Result<Broker, BrokerErro
     of_container(container::start(image, recipe).await?, Kind::Container).await
 }
 
-async fn of_container(container: Container, kind: fn(Container) -> Kind) -> Result<Broker, BrokerError> {
+async fn of_container(
+    container: Container,
+    kind: fn(Container) -> Kind,
+) -> Result<Broker, BrokerError> {
     let port = |inside| container.ports.get(&inside).copied();
     let (amqp, amqps, management) = (container.amqp()?, port(AMQPS), port(MANAGEMENT));
     started(kind(container), amqp, amqps, management).await
@@ -366,7 +393,12 @@ async fn on_private_node(server: Server, recipe: &Recipe) -> Result<Broker, Brok
     started(Kind::Node(Box::new(node)), amqp, amqps, Some(management)).await
 }
 
-async fn started(kind: Kind, amqp: u16, amqps: Option<u16>, management: Option<u16>) -> Result<Broker, BrokerError> {
+async fn started(
+    kind: Kind,
+    amqp: u16,
+    amqps: Option<u16>,
+    management: Option<u16>,
+) -> Result<Broker, BrokerError> {
     // A container that somebody else has started may not publish its management port.
     let management_url = management
         .map(|port| format!("http://guest:guest@127.0.0.1:{port}"))
@@ -382,15 +414,22 @@ async fn started(kind: Kind, amqp: u16, amqps: Option<u16>, management: Option<u
 }
 
 impl Broker {
-    /// Writes to standard error directly, because output of the print macros is captured and shown only for failed tests.
+    /// Writes to standard error directly, because output of the print macros is captured and shown
+    /// only for failed tests.
     fn announce(&self) {
         let what = match &self.kind {
             Kind::External => "the broker named by REHOP_TEST_AMQP_URL".to_owned(),
-            Kind::Container(container) | Kind::Attached(container) => format!("container {}", container.name),
+            Kind::Container(container) | Kind::Attached(container) => {
+                format!("container {}", container.name)
+            }
             Kind::Node(node) => format!("private node {}", node.name),
         };
         let url = without_password(&self.amqp_url);
         // A closed standard error must not make a test fail.
-        let _ = writeln!(std::io::stderr(), "rehop testing: RabbitMQ {} by {what} at {url}", self.version);
+        let _ = writeln!(
+            std::io::stderr(),
+            "rehop testing: RabbitMQ {} by {what} at {url}",
+            self.version
+        );
     }
 }

@@ -7,15 +7,16 @@ use lapin::protocol::AMQPErrorKind;
 use lapin::types::{FieldTable, ShortString};
 use lapin::{Channel, Connection, ErrorKind};
 
-/// A quorum queue whose leader does not answer within 250 ms is said to have no message and no consumer (3.10, 4.0 and 4.3).
+/// A quorum queue whose leader does not answer within 250 ms is said to have no message and no
+/// consumer (3.10, 4.0 and 4.3).
 const DOUBTFUL: Duration = Duration::from_millis(200);
 /// How long an empty queue is doubted. It is less than the 30 s that a call of the client has.
 const DOUBTED_FOR: Duration = Duration::from_secs(20);
 
 /// Opens a channel.
 ///
-/// lapin (4.12) gives the error that closed a channel once more to a later channel with the same number. RabbitMQ itself refuses no new
-/// channel with such an error, so the next number is tried.
+/// lapin (4.12) gives the error that closed a channel once more to a later channel with the same
+/// number. RabbitMQ itself refuses no new channel with such an error, so the next number is tried.
 pub(super) async fn open_channel(connection: &Connection) -> lapin::Result<Channel> {
     loop {
         #[expect(clippy::disallowed_methods, reason = "old errors are recognised here")]

@@ -5,8 +5,9 @@ use lapin::{
     BasicProperties, Channel, Confirmation, Connection, ConnectionProperties, ExchangeKind,
     message::Delivery,
     options::{
-        BasicAckOptions, BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions, ExchangeDeclareOptions,
-        ExchangeDeleteOptions, QueueBindOptions, QueueDeclareOptions, QueueDeleteOptions, QueuePurgeOptions,
+        BasicAckOptions, BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions,
+        ExchangeDeclareOptions, ExchangeDeleteOptions, QueueBindOptions, QueueDeclareOptions,
+        QueueDeleteOptions, QueuePurgeOptions,
     },
     types::ShortString,
 };
@@ -32,11 +33,13 @@ const REFUSAL_COUNTS_AFTER: Duration = Duration::from_secs(1);
 
 /// A small AMQP client for tests. It publishes with confirms, and gets messages.
 ///
-/// It belongs to the runtime in which it connected. Arguments and headers are JSON. When sent, a whole number becomes a
-/// 64-bit integer, any other number a double, a string a long string, and `null` the empty field. `{"$amqp": {"Timestamp": 5}}`
-/// has exactly the AMQP type that it names (`Boolean`, `ShortShortInt`, `ShortShortUInt`, `ShortInt`, `ShortUInt`, `LongInt`,
-/// `LongUInt`, `LongLongInt`, `Float`, `Double`, `DecimalValue`, `ShortString`, `LongString`, `FieldArray`, `Timestamp`,
-/// `FieldTable`, `ByteArray` or, without braces, `Void`; a `LongString` is given as an array of bytes).
+/// It belongs to the runtime in which it connected. Arguments and headers are JSON. When sent, a
+/// whole number becomes a 64-bit integer, any other number a double, a string a long string, and
+/// `null` the empty field. `{"$amqp": {"Timestamp": 5}}` has exactly the AMQP type that it names
+/// (`Boolean`, `ShortShortInt`, `ShortShortUInt`, `ShortInt`, `ShortUInt`, `LongInt`, `LongUInt`,
+/// `LongLongInt`, `Float`, `Double`, `DecimalValue`, `ShortString`, `LongString`, `FieldArray`,
+/// `Timestamp`, `FieldTable`, `ByteArray` or, without braces, `Void`; a `LongString` is given as an
+/// array of bytes).
 ///
 /// If its connection is lost, the next operation opens another.
 pub struct Client {
@@ -126,7 +129,8 @@ pub struct Received {
     pub redelivered: bool,
     /// Its headers in plain JSON, in which bytes and text look alike.
     pub headers: Map<String, Value>,
-    /// Its headers with their AMQP types, in the form that [`Client`] accepts: `{"$amqp": {"LongUInt": 5}}`.
+    /// Its headers with their AMQP types, in the form that [`Client`] accepts:
+    /// `{"$amqp": {"LongUInt": 5}}`.
     pub exact_headers: Map<String, Value>,
     /// Its other properties.
     pub properties: Properties,
@@ -180,13 +184,20 @@ impl Client {
         .await
     }
 
-    /// Declares a durable exchange of this type: `direct`, `fanout`, `topic`, `headers` or a plugin's.
+    /// Declares a durable exchange of this type: `direct`, `fanout`, `topic`, `headers` or a
+    /// plugin's.
     ///
     /// # Errors
     /// When the broker refuses.
-    pub async fn declare_exchange(&self, exchange: &str, kind: &str, arguments: Value) -> Result<(), ClientError> {
+    pub async fn declare_exchange(
+        &self,
+        exchange: &str,
+        kind: &str,
+        arguments: Value,
+    ) -> Result<(), ClientError> {
         let options = ExchangeDeclareOptions { durable: true, ..ExchangeDeclareOptions::default() };
-        let (name, arguments, kind) = (short(exchange)?, table(&arguments)?, ExchangeKind::Custom(kind.to_owned()));
+        let (name, arguments, kind) =
+            (short(exchange)?, table(&arguments)?, ExchangeKind::Custom(kind.to_owned()));
         self.once(
             || format!("declare exchange {exchange}"),
             async |channel| channel.exchange_declare(name, kind, options, arguments).await,
@@ -205,10 +216,13 @@ impl Client {
         routing_key: &str,
         arguments: Value,
     ) -> Result<(), ClientError> {
-        let (from, to, key, arguments) = (short(exchange)?, short(queue)?, short(routing_key)?, table(&arguments)?);
+        let (from, to, key, arguments) =
+            (short(exchange)?, short(queue)?, short(routing_key)?, table(&arguments)?);
         self.once(
             || format!("bind queue {queue} to exchange {exchange}"),
-            async |channel| channel.queue_bind(to, from, key, QueueBindOptions::default(), arguments).await,
+            async |channel| {
+                channel.queue_bind(to, from, key, QueueBindOptions::default(), arguments).await
+            },
         )
         .await
     }
@@ -224,7 +238,8 @@ impl Client {
         routing_key: &str,
         arguments: Value,
     ) -> Result<(), ClientError> {
-        let (from, to, key, arguments) = (short(exchange)?, short(queue)?, short(routing_key)?, table(&arguments)?);
+        let (from, to, key, arguments) =
+            (short(exchange)?, short(queue)?, short(routing_key)?, table(&arguments)?);
         self.once(
             || format!("unbind queue {queue} from exchange {exchange}"),
             async |channel| channel.queue_unbind(to, from, key, arguments).await,
@@ -232,8 +247,9 @@ impl Client {
         .await
     }
 
-    /// Publishes one message and waits for the broker's confirm. Concurrent calls wait for each other. A new quorum queue refuses messages
-    /// until it has a leader (3.10), so only a refusal that lasts for a second and ten tries counts.
+    /// Publishes one message and waits for the broker's confirm. Concurrent calls wait for each
+    /// other. A new quorum queue refuses messages until it has a leader (3.10), so only a refusal
+    /// that lasts for a second and ten tries counts.
     ///
     /// # Errors
     /// When the broker refuses the message, or it is unroutable.
@@ -253,11 +269,15 @@ impl Client {
         unreachable!("there are as many tries as it takes")
     }
 
-    /// Publishes many messages, with up to 500 unconfirmed at a time. Unroutable messages go unnoticed.
+    /// Publishes many messages, with up to 500 unconfirmed at a time. Unroutable messages go
+    /// unnoticed.
     ///
     /// # Errors
     /// When the broker refuses one; those before it may be in their queues.
-    pub async fn publish_many(&self, messages: impl IntoIterator<Item = Publish>) -> Result<usize, ClientError> {
+    pub async fn publish_many(
+        &self,
+        messages: impl IntoIterator<Item = Publish>,
+    ) -> Result<usize, ClientError> {
         let publishing = self.publishing_channel().await?;
         let channel = &publishing.channel;
         let mut messages = messages.into_iter();
@@ -265,11 +285,21 @@ impl Client {
         loop {
             let mut unconfirmed = Vec::new();
             for message in messages.by_ref().take(500) {
-                let properties = message.properties.to_lapin()?.with_headers(table_of(&message.headers)?);
+                let properties =
+                    message.properties.to_lapin()?.with_headers(table_of(&message.headers)?);
                 let (exchange, key) = (short(&message.exchange)?, short(&message.routing_key)?);
-                let sent =
-                    channel.basic_publish(exchange, key, BasicPublishOptions::default(), &message.body, properties);
-                unconfirmed.push((answer(|| "publish".to_owned(), sent).await?, message.exchange, message.routing_key));
+                let sent = channel.basic_publish(
+                    exchange,
+                    key,
+                    BasicPublishOptions::default(),
+                    &message.body,
+                    properties,
+                );
+                unconfirmed.push((
+                    answer(|| "publish".to_owned(), sent).await?,
+                    message.exchange,
+                    message.routing_key,
+                ));
             }
             if unconfirmed.is_empty() {
                 publishing.keep();
@@ -295,7 +325,9 @@ impl Client {
         let options = BasicPublishOptions { mandatory, ..BasicPublishOptions::default() };
         let (to, key) = (short(exchange)?, short(routing_key)?);
         let what = || format!("publish to exchange '{exchange}' with routing key '{routing_key}'");
-        let confirm = answer(what, publishing.channel.basic_publish(to, key, options, body, properties)).await?;
+        let confirm =
+            answer(what, publishing.channel.basic_publish(to, key, options, body, properties))
+                .await?;
         let confirmation = answer(what, confirm).await?;
         publishing.keep();
         outcome(confirmation, exchange, routing_key)
@@ -307,7 +339,8 @@ impl Client {
     /// When the queue does not exist.
     pub async fn get(&self, queue: &str) -> Result<Option<Received>, ClientError> {
         let name = short(queue)?;
-        self.once(|| format!("get from queue {queue}"), async |channel| take(channel, name).await).await
+        self.once(|| format!("get from queue {queue}"), async |channel| take(channel, name).await)
+            .await
     }
 
     /// Takes all messages that are in the queue now.
@@ -320,11 +353,17 @@ impl Client {
         Ok(received)
     }
 
-    /// Takes exactly `count` messages from the queue, waiting for them up to the time limit. Further messages stay in it.
+    /// Takes exactly `count` messages from the queue, waiting for them up to the time limit.
+    /// Further messages stay in it.
     ///
     /// # Errors
     /// When fewer come in time; the error says how many. These are removed anyway.
-    pub async fn drain(&self, queue: &str, count: usize, within: Duration) -> Result<Vec<Received>, ClientError> {
+    pub async fn drain(
+        &self,
+        queue: &str,
+        count: usize,
+        within: Duration,
+    ) -> Result<Vec<Received>, ClientError> {
         let mut received = Vec::with_capacity(count.min(10_000));
         let what = format!("{count} messages in queue {queue}");
         let started = Instant::now();
@@ -335,7 +374,11 @@ impl Client {
                 return Ok(true);
             }
             let waited = started.elapsed();
-            Err(format!("{} messages, {} of them new, after {waited:?}", received.len(), received.len() - before))
+            Err(format!(
+                "{} messages, {} of them new, after {waited:?}",
+                received.len(),
+                received.len() - before
+            ))
         })
         .await?;
         Ok(received)
@@ -349,7 +392,10 @@ impl Client {
         let name = short(queue)?;
         let what = || format!("look at queue {queue}");
         let depth = self.once(what, async |channel| channel::depth(channel, &name).await).await?;
-        depth.ok_or_else(|| ClientError::Broker { what: what(), reason: "its leader does not answer".to_owned() })
+        depth.ok_or_else(|| ClientError::Broker {
+            what: what(),
+            reason: "its leader does not answer".to_owned(),
+        })
     }
 
     /// Deletes the queue with everything in it. It is not an error if the queue does not exist.
@@ -360,7 +406,9 @@ impl Client {
         let name = short(queue)?;
         self.once(
             || format!("delete queue {queue}"),
-            async |channel| channel.queue_delete(name, QueueDeleteOptions::default()).await.map(drop),
+            async |channel| {
+                channel.queue_delete(name, QueueDeleteOptions::default()).await.map(drop)
+            },
         )
         .await
     }
@@ -396,10 +444,19 @@ impl Client {
     /// # Errors
     /// When the connection is already lost.
     pub async fn close(self) -> Result<(), ClientError> {
-        answer(|| "close the connection".to_owned(), self.connection.into_inner().close(200, "done".into())).await
+        answer(
+            || "close the connection".to_owned(),
+            self.connection.into_inner().close(200, "done".into()),
+        )
+        .await
     }
 
-    async fn get_up_to(&self, queue: &str, count: usize, received: &mut Vec<Received>) -> Result<(), ClientError> {
+    async fn get_up_to(
+        &self,
+        queue: &str,
+        count: usize,
+        received: &mut Vec<Received>,
+    ) -> Result<(), ClientError> {
         let name = short(queue)?;
         let what = || format!("get from queue {queue}");
         let channel = answer(what, self.channel()).await?;
@@ -410,7 +467,8 @@ impl Client {
         answer(what, channel.close(200, "done".into())).await
     }
 
-    /// Runs an operation on a channel of its own, because an error closes the channel on which it happens.
+    /// Runs an operation on a channel of its own, because an error closes the channel on which it
+    /// happens.
     async fn once<T>(
         &self,
         what: impl Fn() -> String,
@@ -425,8 +483,8 @@ impl Client {
         .await
     }
 
-    /// A new channel, on a new connection if the last one is gone: the broker closes it over some errors, as over a queue that is used while it is
-    /// declared or deleted (541).
+    /// A new channel, on a new connection if the last one is gone: the broker closes it over some
+    /// errors, as over a queue that is used while it is declared or deleted (541).
     async fn channel(&self) -> lapin::Result<Channel> {
         let mut connection = self.connection.lock().await;
         if !connection.status().connected() {
@@ -454,8 +512,8 @@ impl Client {
     }
 }
 
-/// A channel with confirms. Nobody else publishes on it before all confirms have come: lapin (4.12) gives a returned message to the next
-/// confirm, whoever waits for it.
+/// A channel with confirms. Nobody else publishes on it before all confirms have come: lapin (4.12)
+/// gives a returned message to the next confirm, whoever waits for it.
 struct Publishing<'a> {
     kept: MutexGuard<'a, Option<Channel>>,
     channel: Channel,
@@ -468,9 +526,12 @@ impl Publishing<'_> {
     }
 }
 
-/// Takes a message. It is acked after it has arrived, so that one whose get is given up stays in the queue.
+/// Takes a message. It is acked after it has arrived, so that one whose get is given up stays in
+/// the queue.
 async fn take(channel: &Channel, queue: ShortString) -> lapin::Result<Option<Received>> {
-    let Some(message) = channel.basic_get(queue, BasicGetOptions { no_ack: false }).await? else { return Ok(None) };
+    let Some(message) = channel.basic_get(queue, BasicGetOptions { no_ack: false }).await? else {
+        return Ok(None);
+    };
     message.ack(BasicAckOptions::default()).await?;
     Ok(Some(Received::new(message.delivery)))
 }
@@ -491,14 +552,19 @@ async fn answer<T>(
     }
 }
 
-fn outcome(confirmation: Confirmation, exchange: &str, routing_key: &str) -> Result<(), ClientError> {
+fn outcome(
+    confirmation: Confirmation,
+    exchange: &str,
+    routing_key: &str,
+) -> Result<(), ClientError> {
     let (exchange, routing_key) = (exchange.to_owned(), routing_key.to_owned());
     match confirmation {
         Confirmation::Ack(None) => Ok(()),
         Confirmation::Ack(Some(_)) => Err(ClientError::Unroutable { exchange, routing_key }),
         Confirmation::Nack(_) => Err(ClientError::Refused { exchange, routing_key }),
-        Confirmation::NotRequested => {
-            Err(ClientError::Broker { what: "publish".to_owned(), reason: "confirms are not switched on".to_owned() })
-        }
+        Confirmation::NotRequested => Err(ClientError::Broker {
+            what: "publish".to_owned(),
+            reason: "confirms are not switched on".to_owned(),
+        }),
     }
 }

@@ -27,7 +27,9 @@ pub enum ClientError {
         limit: Duration,
     },
     /// The broker refused to keep a message.
-    #[error("the broker refused a message to exchange '{exchange}' with routing key '{routing_key}' (basic.nack)")]
+    #[error(
+        "the broker refused a message to exchange '{exchange}' with routing key '{routing_key}' (basic.nack)"
+    )]
     Refused {
         /// Where it was published.
         exchange: String,

@@ -32,11 +32,13 @@ docker rm --force --volumes $names
 docker network rm $networks
 "#;
 
-/// Several RabbitMQ nodes in Docker that form one cluster. Dropping it removes them and their networks.
+/// Several RabbitMQ nodes in Docker that form one cluster. Dropping it removes them and their
+/// networks.
 ///
-/// Each node is in two networks: one for its clients, with the published port, and one for its peers. So a node can be
-/// cut off from its peers while its clients still reach it, and no node can be reached through another one's client network.
-/// `net_ticktime` is 5 s, so that the nodes notice within seconds, not a minute, that one is cut off.
+/// Each node is in two networks: one for its clients, with the published port, and one for its
+/// peers. So a node can be cut off from its peers while its clients still reach it, and no node can
+/// be reached through another one's client network. `net_ticktime` is 5 s, so that the nodes notice
+/// within seconds, not a minute, that one is cut off.
 #[derive(Debug)]
 pub struct Cluster {
     prefix: String,
@@ -76,7 +78,11 @@ impl Cluster {
         cluster.create(&image).await?;
         cluster.wait_until_formed().await?;
         // A closed standard error must not make a test fail.
-        let _ = writeln!(std::io::stderr(), "rehop testing: a cluster of {nodes} in containers {}-*", cluster.prefix);
+        let _ = writeln!(
+            std::io::stderr(),
+            "rehop testing: a cluster of {nodes} in containers {}-*",
+            cluster.prefix
+        );
         Ok(cluster)
     }
 
@@ -139,8 +145,8 @@ impl Cluster {
 
     /// Starts node `i` again and waits until clients can connect to it.
     ///
-    /// The node that was stopped last must come back first or together with the others, because nodes wait for it. Use
-    /// [`start_nodes`](Self::start_nodes) for this.
+    /// The node that was stopped last must come back first or together with the others, because
+    /// nodes wait for it. Use [`start_nodes`](Self::start_nodes) for this.
     ///
     /// # Errors
     /// When it does not come up.
@@ -197,12 +203,15 @@ impl Cluster {
         docker(&["network", "connect", &self.peers(), &self.name(i)?], COMMAND).await.map(drop)
     }
 
-    /// The index of the node that leads this quorum queue, according to the first node that answers.
+    /// The index of the node that leads this quorum queue, according to the first node that
+    /// answers.
     ///
-    /// After a failover the new leader serves clients before any node lists it, so look again with [`eventually`](super::eventually).
+    /// After a failover the new leader serves clients before any node lists it, so look again with
+    /// [`eventually`](super::eventually).
     ///
     /// # Errors
-    /// When no node lists a leader: the queue does not exist, has no majority, or has only just elected one.
+    /// When no node lists a leader: the queue does not exist, has no majority, or has only just
+    /// elected one.
     pub async fn leader_of(&self, queue: &str) -> Result<usize, BrokerError> {
         let mut reason = "no node answered".to_owned();
         for i in 0..self.nodes() {
@@ -237,7 +246,14 @@ impl Cluster {
         let count = self.nodes().to_string();
         let all_known = (0..self.nodes()).map(|i| {
             let count = &count;
-            async move { rabbitmqctl(&self.name(i)?, &["await_online_nodes", count, "--timeout", "120"], READY).await }
+            async move {
+                rabbitmqctl(
+                    &self.name(i)?,
+                    &["await_online_nodes", count, "--timeout", "120"],
+                    READY,
+                )
+                .await
+            }
         });
         try_join_all(all_known).await.map(drop)
     }
@@ -245,7 +261,8 @@ impl Cluster {
     async fn create(&self, image: &str) -> Result<(), BrokerError> {
         docker(&["network", "create", &self.peers()], COMMAND).await?;
         let directory = std::env::temp_dir().join(&self.prefix);
-        fs::create_dir(&directory).map_err(BrokerError::io(format!("create {}", directory.display())))?;
+        fs::create_dir(&directory)
+            .map_err(BrokerError::io(format!("create {}", directory.display())))?;
         let created = self.create_nodes(image, &directory).await;
         // If this fails, one small temporary file is left behind.
         let _ = fs::remove_dir_all(&directory);
@@ -254,7 +271,8 @@ impl Cluster {
 
     async fn create_nodes(&self, image: &str, directory: &Path) -> Result<(), BrokerError> {
         let conf = directory.join("90-rehop.conf");
-        fs::write(&conf, self.conf()).map_err(BrokerError::io("write the cluster's configuration"))?;
+        fs::write(&conf, self.conf())
+            .map_err(BrokerError::io("write the cluster's configuration"))?;
         let conf = conf.display().to_string();
         let names = (0..self.nodes()).map(|i| self.name(i)).collect::<Result<Vec<_>, _>>()?;
         let cookie = format!("RABBITMQ_ERLANG_COOKIE={}", self.prefix);
@@ -281,7 +299,8 @@ impl Cluster {
             ];
             docker(&create, COMMAND).await?;
             docker(&["network", "connect", &self.peers(), name], COMMAND).await?;
-            docker(&["cp", &conf, &format!("{name}:/etc/rabbitmq/conf.d/90-rehop.conf")], COMMAND).await?;
+            docker(&["cp", &conf, &format!("{name}:/etc/rabbitmq/conf.d/90-rehop.conf")], COMMAND)
+                .await?;
         }
         let mut start = vec!["start"];
         start.extend(names.iter().map(String::as_str));
@@ -289,10 +308,13 @@ impl Cluster {
     }
 
     fn conf(&self) -> String {
-        let peers = (0..self.nodes())
-            .map(|i| format!("cluster_formation.classic_config.nodes.{} = rabbit@{}-{i}", i + 1, self.prefix));
-        let mut conf =
-            vec!["cluster_formation.peer_discovery_backend = classic_config".to_owned(), "net_ticktime = 5".to_owned()];
+        let peers = (0..self.nodes()).map(|i| {
+            format!("cluster_formation.classic_config.nodes.{} = rabbit@{}-{i}", i + 1, self.prefix)
+        });
+        let mut conf = vec![
+            "cluster_formation.peer_discovery_backend = classic_config".to_owned(),
+            "net_ticktime = 5".to_owned(),
+        ];
         conf.extend(peers);
         Recipe { conf, ..Recipe::default() }.conf("", "")
     }

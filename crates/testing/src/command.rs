@@ -17,7 +17,10 @@ pub(super) async fn run(mut command: Command, within: Duration) -> Result<String
         return Ok(stdout);
     }
     let stderr = String::from_utf8_lossy(&output.stderr);
-    Err(BrokerError::Command { command: line, output: last_lines(&format!("{stdout}\n{stderr}"), 20) })
+    Err(BrokerError::Command {
+        command: line,
+        output: last_lines(&format!("{stdout}\n{stderr}"), 20),
+    })
 }
 
 /// `docker` with these arguments.
@@ -33,8 +36,8 @@ pub(super) fn last_lines(text: &str, count: usize) -> String {
     lines[lines.len().saturating_sub(count)..].join("\n")
 }
 
-/// The part of a broker's log that says why it ended: its first errors, which Erlang buries under dozens of follow-up lines, or
-/// else its end.
+/// The part of a broker's log that says why it ended: its first errors, which Erlang buries under
+/// dozens of follow-up lines, or else its end.
 pub(super) fn errors_of(log: &str) -> String {
     let errors: Vec<&str> = log.lines().filter(|line| line.contains("[error]")).take(10).collect();
     if errors.is_empty() { last_lines(log, 20) } else { errors.join("\n") }

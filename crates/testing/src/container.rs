@@ -30,7 +30,8 @@ pub(super) const DEFAULT_TAG: &str = "4.3-management";
 const STARTUP: Duration = Duration::from_secs(300);
 const COMMAND: Duration = Duration::from_secs(60);
 
-/// Removes the containers named by the arguments. A missing one may still be in creation, so it gets two seconds.
+/// Removes the containers named by the arguments. A missing one may still be in creation, so it
+/// gets two seconds.
 const CLEANUP: &str = r#"
 docker container inspect "$1" >/dev/null 2>&1 || sleep 2
 docker rm --force --volumes "$1"
@@ -46,7 +47,8 @@ pub(super) struct Container {
     _own: Option<Own>,
 }
 
-/// What a container that the fixture started has. Its ports are fixed, so that they survive a restart.
+/// What a container that the fixture started has. Its ports are fixed, so that they survive a
+/// restart.
 #[derive(Debug)]
 struct Own {
     _watchdog: Watchdog,
@@ -55,17 +57,21 @@ struct Own {
 
 /// `Ok` if Docker answers, else the error of its command-line tool.
 pub(super) async fn docker_answers() -> Result<(), String> {
-    docker(&["version", "--format", "{{.Server.Version}}"], Duration::from_secs(10)).await.map(drop).map_err(|error| {
-        if let BrokerError::Io { source, .. } = &error {
-            format!("docker: {source}")
-        } else {
-            last_lines(&error.to_string(), 1)
-        }
-    })
+    docker(&["version", "--format", "{{.Server.Version}}"], Duration::from_secs(10))
+        .await
+        .map(drop)
+        .map_err(|error| {
+            if let BrokerError::Io { source, .. } = &error {
+                format!("docker: {source}")
+            } else {
+                last_lines(&error.to_string(), 1)
+            }
+        })
 }
 
-/// A tag with a colon is an image itself. Otherwise the image of this tag: the official one if it is on this machine, else one that `tests/scripts/broker-image` has built, else
-/// the official one, pulled.
+/// A tag with a colon is an image itself. Otherwise the image of this tag: the official one if it
+/// is on this machine, else one that `tests/scripts/broker-image` has built, else the official one,
+/// pulled.
 pub(super) async fn image_of(tag: &str) -> Result<String, BrokerError> {
     if tag.contains(':') {
         return Ok(tag.to_owned());
@@ -82,13 +88,14 @@ pub(super) async fn image_of(tag: &str) -> Result<String, BrokerError> {
     }
 }
 
-/// The name of an image that `tests/scripts/broker-image` builds in place of the official one. It has the management plugin.
+/// The name of an image that `tests/scripts/broker-image` builds in place of the official one. It
+/// has the management plugin.
 fn built_image(tag: &str) -> Option<String> {
     tag.strip_suffix("-management").map(|version| format!("rehop-rabbitmq:{version}"))
 }
 
-/// A registry that cannot be reached may never answer. So the first line has 30 seconds to appear, and the rest has as long as a
-/// slow connection may need.
+/// A registry that cannot be reached may never answer. So the first line has 30 seconds to appear,
+/// and the rest has as long as a slow connection may need.
 async fn pull(image: &str) -> Result<(), String> {
     let mut child = Command::new("docker")
         .args(["pull", image])
@@ -99,7 +106,8 @@ async fn pull(image: &str) -> Result<(), String> {
         .spawn()
         .map_err(|error| error.to_string())?;
     let mut errors = child.stderr.take().ok_or("docker pull has no standard error")?;
-    let mut lines = BufReader::new(child.stdout.take().ok_or("docker pull has no standard output")?).lines();
+    let mut lines =
+        BufReader::new(child.stdout.take().ok_or("docker pull has no standard output")?).lines();
     timeout(Duration::from_secs(30), lines.next_line())
         .await
         .map_err(|_| "no registry answered within 30 s")?
@@ -110,13 +118,19 @@ async fn pull(image: &str) -> Result<(), String> {
         let _ = errors.read_to_string(&mut said).await;
         (child.wait().await, said)
     };
-    let (status, said) = timeout(Duration::from_secs(900), rest).await.map_err(|_| "not pulled within 15 min")?;
-    if status.map_err(|error| error.to_string())?.success() { Ok(()) } else { Err(last_lines(&said, 2)) }
+    let (status, said) =
+        timeout(Duration::from_secs(900), rest).await.map_err(|_| "not pulled within 15 min")?;
+    if status.map_err(|error| error.to_string())?.success() {
+        Ok(())
+    } else {
+        Err(last_lines(&said, 2))
+    }
 }
 
 /// Starts a container of this image.
 ///
-/// A program that is no test may take a port before Docker binds it, so after a clash it tries new ports, up to twice.
+/// A program that is no test may take a port before Docker binds it, so after a clash it tries new
+/// ports, up to twice.
 pub(super) async fn start(image: &str, recipe: &Recipe) -> Result<Container, BrokerError> {
     let mut attempt = 0;
     loop {
@@ -126,11 +140,16 @@ pub(super) async fn start(image: &str, recipe: &Recipe) -> Result<Container, Bro
         wanted.extend(recipe.tls.as_ref().map(|_| AMQPS));
         wanted.extend(&recipe.ports);
         let claimed = wanted.iter().map(|_| Port::claim()).collect::<Result<Vec<_>, _>>()?;
-        let ports: HashMap<u16, u16> = wanted.iter().copied().zip(claimed.iter().map(Port::number)).collect();
+        let ports: HashMap<u16, u16> =
+            wanted.iter().copied().zip(claimed.iter().map(Port::number)).collect();
         let watchdog = Watchdog::start(CLEANUP, [&name])?;
         match create(image, name.clone(), recipe.clone(), ports.clone()).await {
             Ok(()) => {
-                return Ok(Container { name, ports, _own: Some(Own { _watchdog: watchdog, _ports: claimed }) });
+                return Ok(Container {
+                    name,
+                    ports,
+                    _own: Some(Own { _watchdog: watchdog, _ports: claimed }),
+                });
             }
             Err(reason) if attempt < 3 && is_port_clash(&reason) => {}
             Err(reason) => {
@@ -142,22 +161,34 @@ pub(super) async fn start(image: &str, recipe: &Recipe) -> Result<Container, Bro
 
 /// A container that somebody else has started, and removes.
 pub(super) async fn attach(name: String) -> Result<Container, BrokerError> {
-    let network = docker(&["container", "inspect", "--format", "{{.HostConfig.NetworkMode}}", &name], COMMAND).await?;
+    let network = docker(
+        &["container", "inspect", "--format", "{{.HostConfig.NetworkMode}}", &name],
+        COMMAND,
+    )
+    .await?;
     let shown = docker(&["port", &name], COMMAND).await?;
     Ok(Container { ports: reachable(&network, &shown), name, _own: None })
 }
 
-/// The ports of the broker in somebody else's container, and those of 127.0.0.1 by which it can be reached. A container on the host's
-/// network publishes none: its ports are the host's.
+/// The ports of the broker in somebody else's container, and those of 127.0.0.1 by which it can be
+/// reached. A container on the host's network publishes none: its ports are the host's.
 fn reachable(network: &str, shown: &str) -> HashMap<u16, u16> {
-    if network == "host" { [AMQP, MANAGEMENT].map(|port| (port, port)).into() } else { mappings(shown) }
+    if network == "host" {
+        [AMQP, MANAGEMENT].map(|port| (port, port)).into()
+    } else {
+        mappings(shown)
+    }
 }
 
-/// Reads lines such as `5672/tcp -> 127.0.0.1:32768`. What is published on all addresses can be reached by 127.0.0.1 too.
+/// Reads lines such as `5672/tcp -> 127.0.0.1:32768`. What is published on all addresses can be
+/// reached by 127.0.0.1 too.
 fn mappings(shown: &str) -> HashMap<u16, u16> {
     // The last one counts: Docker may give IPv6 another port than IPv4.
     let addresses = ["[::]", "0.0.0.0", "127.0.0.1"];
-    addresses.iter().flat_map(|address| shown.lines().filter_map(move |line| mapping(line, address))).collect()
+    addresses
+        .iter()
+        .flat_map(|address| shown.lines().filter_map(move |line| mapping(line, address)))
+        .collect()
 }
 
 fn mapping(line: &str, address: &str) -> Option<(u16, u16)> {
@@ -166,11 +197,19 @@ fn mapping(line: &str, address: &str) -> Option<(u16, u16)> {
     Some((inside.parse().ok()?, port.parse().ok()?))
 }
 
-/// testcontainers ties a container and its Docker client to the runtime that created them, but a test's runtime ends with
-/// the test. So this uses its own thread and runtime, and leaves the removal of the container to the watchdog.
-async fn create(image: &str, name: String, recipe: Recipe, ports: HashMap<u16, u16>) -> Result<(), String> {
-    let (image, tag) =
-        image.split_once(':').map(|(i, t)| (i.to_owned(), t.to_owned())).ok_or("the image has no tag")?;
+/// testcontainers ties a container and its Docker client to the runtime that created them, but a
+/// test's runtime ends with the test. So this uses its own thread and runtime, and leaves the
+/// removal of the container to the watchdog.
+async fn create(
+    image: &str,
+    name: String,
+    recipe: Recipe,
+    ports: HashMap<u16, u16>,
+) -> Result<(), String> {
+    let (image, tag) = image
+        .split_once(':')
+        .map(|(i, t)| (i.to_owned(), t.to_owned()))
+        .ok_or("the image has no tag")?;
     let (done, result) = oneshot::channel();
     std::thread::spawn(move || {
         let outcome = tokio::runtime::Builder::new_current_thread()
@@ -184,9 +223,15 @@ async fn create(image: &str, name: String, recipe: Recipe, ports: HashMap<u16, u
     result.await.unwrap_or_else(|_| Err("the thread that creates containers panicked".to_owned()))
 }
 
-async fn run(image: String, tag: String, name: String, recipe: Recipe, ports: HashMap<u16, u16>) -> Result<(), String> {
-    let mut generic =
-        GenericImage::new(image, tag).with_wait_for(WaitFor::message_on_stdout("Server startup complete"));
+async fn run(
+    image: String,
+    tag: String,
+    name: String,
+    recipe: Recipe,
+    ports: HashMap<u16, u16>,
+) -> Result<(), String> {
+    let mut generic = GenericImage::new(image, tag)
+        .with_wait_for(WaitFor::message_on_stdout("Server startup complete"));
     for port in ports.keys() {
         generic = generic.with_exposed_port(port.tcp());
     }
@@ -216,7 +261,8 @@ async fn run(image: String, tag: String, name: String, recipe: Recipe, ports: Ha
 const TLS_DIRECTORY: &str = "/etc/rabbitmq/rehop-tls";
 
 fn binding((inside, outside): (&u16, &u16)) -> (String, Option<Vec<PortBinding>>) {
-    let host = PortBinding { host_ip: Some("127.0.0.1".to_owned()), host_port: Some(outside.to_string()) };
+    let host =
+        PortBinding { host_ip: Some("127.0.0.1".to_owned()), host_port: Some(outside.to_string()) };
     (format!("{inside}/tcp"), Some(vec![host]))
 }
 
@@ -226,7 +272,10 @@ fn is_port_clash(reason: &str) -> bool {
 
 /// A broker that refuses its configuration says so in its log and ends, so the error shows the log.
 fn explain(error: TestcontainersError) -> String {
-    if let TestcontainersError::WaitContainer(WaitContainerError::WaitLog(WaitLogError::EndOfStream(log))) = &error {
+    if let TestcontainersError::WaitContainer(WaitContainerError::WaitLog(
+        WaitLogError::EndOfStream(log),
+    )) = &error
+    {
         let log: String = log.iter().map(|chunk| String::from_utf8_lossy(chunk)).collect();
         return format!("it ended before it was ready; from its log:\n{}", errors_of(&log));
     }
@@ -265,7 +314,8 @@ impl Container {
 /// How often a container is frozen at most until that succeeds.
 const FREEZES: u32 = 10;
 
-/// Freezes a container. runc gives up, and thaws what it has frozen, if a process starts or waits for a disk meanwhile, as on a busy machine.
+/// Freezes a container. runc gives up, and thaws what it has frozen, if a process starts or waits
+/// for a disk meanwhile, as on a busy machine.
 pub(super) async fn pause(container: &str) -> Result<(), BrokerError> {
     for _ in 1..FREEZES {
         match docker(&["pause", container], COMMAND).await {
@@ -277,7 +327,11 @@ pub(super) async fn pause(container: &str) -> Result<(), BrokerError> {
 }
 
 /// `rabbitmqctl` inside a container.
-pub(super) async fn rabbitmqctl(container: &str, args: &[&str], within: Duration) -> Result<String, BrokerError> {
+pub(super) async fn rabbitmqctl(
+    container: &str,
+    args: &[&str],
+    within: Duration,
+) -> Result<String, BrokerError> {
     let mut line = vec!["exec", container, "rabbitmqctl", "--quiet"];
     line.extend(args);
     docker(&line, within).await
@@ -289,8 +343,13 @@ mod tests {
 
     #[test]
     fn the_ports_of_a_running_container_are_read_from_what_docker_shows() {
-        let shown = mappings("15672/tcp -> 127.0.0.1:32769\n5672/tcp -> 127.0.0.1:32768\n5672/udp -> 127.0.0.1:1\n");
-        assert_eq!((shown.len(), shown.get(&5672), shown.get(&15672)), (2, Some(&32768), Some(&32769)));
+        let shown = mappings(
+            "15672/tcp -> 127.0.0.1:32769\n5672/tcp -> 127.0.0.1:32768\n5672/udp -> 127.0.0.1:1\n",
+        );
+        assert_eq!(
+            (shown.len(), shown.get(&5672), shown.get(&15672)),
+            (2, Some(&32768), Some(&32769))
+        );
     }
 
     #[test]
@@ -308,15 +367,19 @@ mod tests {
     }
 
     #[test]
-    fn a_container_that_publishes_no_amqp_port_is_refused_unless_it_is_on_the_network_of_the_host() {
+    fn a_container_that_publishes_no_amqp_port_is_refused_unless_it_is_on_the_network_of_the_host()
+    {
         let amqp = |network: &str, shown: &str| {
-            Container { name: "rabbit".to_owned(), ports: reachable(network, shown), _own: None }.amqp()
+            Container { name: "rabbit".to_owned(), ports: reachable(network, shown), _own: None }
+                .amqp()
         };
         assert_eq!(amqp("host", "").ok(), Some(5672));
         assert_eq!(amqp("bridge", "5672/tcp -> 0.0.0.0:25672").ok(), Some(25672));
         for shown in ["", "15672/tcp -> 127.0.0.1:1", "5672/tcp -> 10.0.0.5:4"] {
             let error = amqp("bridge", shown).map_err(|error| error.to_string());
-            let says = |error: &String| ["rabbit", "5672", "REHOP_TEST_AMQP_URL"].iter().all(|it| error.contains(it));
+            let says = |error: &String| {
+                ["rabbit", "5672", "REHOP_TEST_AMQP_URL"].iter().all(|it| error.contains(it))
+            };
             assert!(error.as_ref().is_err_and(says), "{shown}: {error:?}");
         }
     }

@@ -28,7 +28,8 @@ pub enum BrokerError {
         reason: String,
     },
 
-    /// A certain version was requested, but only an installed server of another version is available.
+    /// A certain version was requested, but only an installed server of another version is
+    /// available.
     #[error(
         "{wanted} was requested, but Docker does not answer and the installed rabbitmq-server is {installed}; start Docker"
     )]
@@ -84,7 +85,9 @@ pub enum BrokerError {
     NoManagement,
 
     /// The URL in `REHOP_TEST_MANAGEMENT_URL` cannot be used.
-    #[error("the URL of the management API cannot be used: {reason}; it is like http://guest:guest@127.0.0.1:15672")]
+    #[error(
+        "the URL of the management API cannot be used: {reason}; it is like http://guest:guest@127.0.0.1:15672"
+    )]
     ManagementUrl {
         /// What is wrong. It names neither user nor password.
         reason: String,

@@ -4,8 +4,9 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 /// What a probe of [`eventually`] may return.
 ///
-/// `true` and `Some` end the waiting; `false` and `None` do not. An `Err` does not end it either: it describes the observed state
-/// for the failure message. The value inside `Ok` counts, so `Ok(false)` keeps waiting.
+/// `true` and `Some` end the waiting; `false` and `None` do not. An `Err` does not end it either:
+/// it describes the observed state for the failure message. The value inside `Ok` counts, so
+/// `Ok(false)` keeps waiting.
 pub trait Observed {
     /// What [`eventually`] returns.
     type Value;
@@ -50,9 +51,11 @@ pub struct NotInTime {
     looks: u32,
 }
 
-/// Waits until the probe succeeds. It runs the probe again after 5 ms, then after 10 ms, and so on up to every 200 ms.
+/// Waits until the probe succeeds. It runs the probe again after 5 ms, then after 10 ms, and so on
+/// up to every 200 ms.
 ///
-/// A probe that hangs is abandoned at the deadline. To show the observed state in the failure, return `Err` with a description:
+/// A probe that hangs is abandoned at the deadline. To show the observed state in the failure,
+/// return `Err` with a description:
 ///
 /// ```
 /// # use std::time::Duration;

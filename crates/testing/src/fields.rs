@@ -9,7 +9,8 @@ use super::client_error::ClientError;
 const EXACT: &str = "$amqp";
 
 pub(super) fn short(text: &str) -> Result<ShortString, ClientError> {
-    ShortString::try_new(text).map_err(|_| ClientError::TooLong { text: text.chars().take(40).collect() })
+    ShortString::try_new(text)
+        .map_err(|_| ClientError::TooLong { text: text.chars().take(40).collect() })
 }
 
 /// A JSON object as a field table; `null` is an empty one.
@@ -18,7 +19,10 @@ pub(super) fn table(value: &Value) -> Result<FieldTable, ClientError> {
         Value::Null => Ok(FieldTable::default()),
         Value::Object(fields) => table_of(fields),
         Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
-            Err(ClientError::Field { field: value.to_string(), reason: "expected a JSON object".to_owned() })
+            Err(ClientError::Field {
+                field: value.to_string(),
+                reason: "expected a JSON object".to_owned(),
+            })
         }
     }
 }
@@ -41,13 +45,12 @@ fn field(value: &Value) -> Result<AMQPValue, ClientError> {
             (None, None) => return Err(wrong(value, "the number fits no AMQP type")),
         },
         Value::String(text) => AMQPValue::LongString(LongString::from(text.as_bytes())),
-        Value::Array(items) => {
-            AMQPValue::FieldArray(FieldArray::from(items.iter().map(field).collect::<Result<Vec<_>, _>>()?))
-        }
+        Value::Array(items) => AMQPValue::FieldArray(FieldArray::from(
+            items.iter().map(field).collect::<Result<Vec<_>, _>>()?,
+        )),
         Value::Object(fields) => match (fields.get(EXACT), fields.len()) {
-            (Some(exact), 1) => {
-                serde_json::from_value(exact.clone()).map_err(|error| wrong(exact, &error.to_string()))?
-            }
+            (Some(exact), 1) => serde_json::from_value(exact.clone())
+                .map_err(|error| wrong(exact, &error.to_string()))?,
             _ => AMQPValue::FieldTable(table_of(fields)?),
         },
     })
@@ -75,7 +78,9 @@ fn plain_value(value: &AMQPValue) -> Value {
         AMQPValue::Timestamp(it) => json!(it),
         AMQPValue::Float(it) => float(f64::from(*it)),
         AMQPValue::Double(it) => float(*it),
-        AMQPValue::DecimalValue(it) => float(f64::from(it.value) / 10_f64.powi(i32::from(it.scale))),
+        AMQPValue::DecimalValue(it) => {
+            float(f64::from(it.value) / 10_f64.powi(i32::from(it.scale)))
+        }
         AMQPValue::ShortString(it) => json!(it.as_str()),
         AMQPValue::LongString(it) => json!(it.to_string()),
         AMQPValue::ByteArray(it) => json!(String::from_utf8_lossy(it.as_slice())),
@@ -91,7 +96,9 @@ fn float(it: f64) -> Value {
 
 /// The exact form of each field, with `$amqp`.
 pub(super) fn exact(table: &FieldTable) -> Map<String, Value> {
-    let exact = |value: &AMQPValue| serde_json::to_value(value).map_or(Value::Null, |it| json!({ EXACT: it }));
+    let exact = |value: &AMQPValue| {
+        serde_json::to_value(value).map_or(Value::Null, |it| json!({ EXACT: it }))
+    };
     table.inner().iter().map(|(key, value)| (key.to_string(), exact(value))).collect()
 }
 
@@ -122,7 +129,8 @@ mod tests {
 
     #[test]
     fn an_unknown_exact_type_is_an_error_that_names_it() {
-        let error = table(&json!({ "x": { "$amqp": { "Word": 1 } } })).err().map(|error| error.to_string());
+        let error =
+            table(&json!({ "x": { "$amqp": { "Word": 1 } } })).err().map(|error| error.to_string());
         assert!(error.is_some_and(|error| error.contains("Word")));
     }
 }

@@ -1,7 +1,7 @@
 //! Real RabbitMQ brokers for tests, a small client for them, and faults.
 //!
-//! rehop's own tests use it, and so can the tests of any service: it knows nothing of rehop. To test a handler without a broker, use
-//! `rehop::testing`.
+//! rehop's own tests use it, and so can the tests of any service: it knows nothing of rehop. To
+//! test a handler without a broker, use `rehop::testing`.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -39,14 +39,17 @@
 //!
 //! # What is left behind
 //!
-//! Nothing. A small shell process reads from a pipe that the test process holds open. When the test process ends,
-//! even by SIGKILL, the pipe closes and the shell removes the container, or kills the node and deletes its directory.
-//! This is also what makes [`Broker::shared`] possible, because Rust does not drop statics.
+//! Nothing. A small shell process reads from a pipe that the test process holds open. When the test
+//! process ends, even by SIGKILL, the pipe closes and the shell removes the container, or kills the
+//! node and deletes its directory. This is also what makes [`Broker::shared`] possible, because
+//! Rust does not drop statics.
 //!
 //! # Faults
 //!
-//! A [`Broker`] can be restarted, stopped, killed and paused. [`Management`] sets policies and permissions, and closes connections. A [`Cluster`] does the same with one of several nodes, and can cut a
-//! node off from its peers. A [`Proxy`] between a client and a broker breaks, delays or silences single connections.
+//! A [`Broker`] can be restarted, stopped, killed and paused. [`Management`] sets policies and
+//! permissions, and closes connections. A [`Cluster`] does the same with one of several nodes, and
+//! can cut a node off from its peers. A [`Proxy`] between a client and a broker breaks, delays or
+//! silences single connections.
 
 mod broker;
 mod channel;
@@ -84,7 +87,8 @@ pub use properties::Properties;
 pub use proxy::{Proxy, ProxyConnection};
 pub use recipe::TlsListener;
 
-/// `unwrap()`, and a `main` that returns an error, print it with `Debug`. What to do next is in its text.
+/// `unwrap()`, and a `main` that returns an error, print it with `Debug`. What to do next is in its
+/// text.
 macro_rules! debug_is_display {
     ($error:ty) => {
         impl std::fmt::Debug for $error {

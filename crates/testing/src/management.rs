@@ -18,9 +18,9 @@ const TURN_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// A client of a broker's management API, with which a test changes and inspects the broker.
 ///
-/// A request takes milliseconds, whereas [`rabbitmqctl`](crate::Broker::rabbitmqctl) starts an Erlang node of its own, which takes a
-/// second. Each method fails when no answer comes within 60 s. Tests that change policies take turns, and each waits at most 5 minutes
-/// for its turn.
+/// A request takes milliseconds, whereas [`rabbitmqctl`](crate::Broker::rabbitmqctl) starts an
+/// Erlang node of its own, which takes a second. Each method fails when no answer comes within 60
+/// s. Tests that change policies take turns, and each waits at most 5 minutes for its turn.
 ///
 /// ```no_run
 /// use rehop_testing::{Broker, Namespace};
@@ -46,32 +46,47 @@ pub struct Management {
 }
 
 impl Management {
-    /// A client of the API at `url`, for the virtual host that `amqp_url` names. Without a user in `url` it logs in as guest:guest.
+    /// A client of the API at `url`, for the virtual host that `amqp_url` names. Without a user in
+    /// `url` it logs in as guest:guest.
     pub(super) fn new(url: &str, amqp_url: &str) -> Result<Self, BrokerError> {
         let refused = |reason: &str| BrokerError::ManagementUrl { reason: reason.to_owned() };
-        let rest = url.strip_prefix("http://").ok_or_else(|| refused("it does not begin with http://"))?;
+        let rest =
+            url.strip_prefix("http://").ok_or_else(|| refused("it does not begin with http://"))?;
         let (user, address) = rest.rsplit_once('@').unwrap_or(("guest:guest", rest));
         let decoded = percent_decode_str(user).collect::<Vec<u8>>();
-        let mut authorization = HeaderValue::try_from(format!("Basic {}", BASE64_STANDARD.encode(decoded)))
-            .map_err(|_| refused("its user cannot be encoded"))?;
+        let mut authorization =
+            HeaderValue::try_from(format!("Basic {}", BASE64_STANDARD.encode(decoded)))
+                .map_err(|_| refused("its user cannot be encoded"))?;
         authorization.set_sensitive(true);
         let url = format!("http://{}", address.trim_end_matches('/'));
         let uri = url.parse::<Uri>().map_err(|_| refused("it is no URL"))?;
-        Ok(Self { url, port: uri.port_u16().unwrap_or(80), vhost: vhost_of(amqp_url).to_owned(), authorization })
+        Ok(Self {
+            url,
+            port: uri.port_u16().unwrap_or(80),
+            vhost: vhost_of(amqp_url).to_owned(),
+            authorization,
+        })
     }
 
-    /// Sets a policy of priority 0 for the queues whose name matches a regular expression, in the broker's virtual host. A policy of
-    /// the same name is replaced. When this returns, it is in effect on each existing queue that it matches, unless something else changes
-    /// policies meanwhile.
+    /// Sets a policy of priority 0 for the queues whose name matches a regular expression, in the
+    /// broker's virtual host. A policy of the same name is replaced. When this returns, it is in
+    /// effect on each existing queue that it matches, unless something else changes policies
+    /// meanwhile.
     ///
     /// # Errors
     /// When the broker refuses the policy or does not answer.
-    pub async fn set_policy(&self, name: &str, pattern: &str, definition: Value) -> Result<(), BrokerError> {
+    pub async fn set_policy(
+        &self,
+        name: &str,
+        pattern: &str,
+        definition: Value,
+    ) -> Result<(), BrokerError> {
         let policy = json!({ "pattern": pattern, "definition": definition, "apply-to": "queues" });
         self.put(&self.policy(name), &policy).await
     }
 
-    /// Deletes a policy. When this returns, no queue follows it any more, unless something else changes policies meanwhile.
+    /// Deletes a policy. When this returns, no queue follows it any more, unless something else
+    /// changes policies meanwhile.
     ///
     /// # Errors
     /// When there is no such policy, or the broker does not answer.
@@ -79,25 +94,32 @@ impl Management {
         self.delete(&self.policy(name)).await
     }
 
-    /// Adds a user without tags or permissions. An existing user gets this password, loses its tags and keeps its permissions.
+    /// Adds a user without tags or permissions. An existing user gets this password, loses its tags
+    /// and keeps its permissions.
     ///
     /// # Errors
     /// When the broker refuses the user or does not answer.
     pub async fn add_user(&self, name: &str, password: &str) -> Result<(), BrokerError> {
-        self.put(&format!("users/{}", encoded(name)), &json!({ "password": password, "tags": "" })).await
+        self.put(&format!("users/{}", encoded(name)), &json!({ "password": password, "tags": "" }))
+            .await
     }
 
-    /// Sets what a user may configure, write and read in the broker's virtual host: regular expressions for names of queues and
-    /// exchanges.
+    /// Sets what a user may configure, write and read in the broker's virtual host: regular
+    /// expressions for names of queues and exchanges.
     ///
     /// # Errors
     /// When there is no such user, or the broker does not answer.
-    pub async fn set_permissions(&self, user: &str, [configure, write, read]: [&str; 3]) -> Result<(), BrokerError> {
+    pub async fn set_permissions(
+        &self,
+        user: &str,
+        [configure, write, read]: [&str; 3],
+    ) -> Result<(), BrokerError> {
         let path = format!("permissions/{}/{}", self.vhost, encoded(user));
         self.put(&path, &json!({ "configure": configure, "write": write, "read": read })).await
     }
 
-    /// What the API says of a queue. Its counts are some seconds old; [`Client::depth`](crate::Client::depth) asks the queue itself.
+    /// What the API says of a queue. Its counts are some seconds old;
+    /// [`Client::depth`](crate::Client::depth) asks the queue itself.
     ///
     /// # Errors
     /// When there is no such queue, or the broker does not answer.
@@ -116,20 +138,30 @@ impl Management {
             StatusCode::OK => Ok(Vec::new()),
             StatusCode::SERVICE_UNAVAILABLE => {
                 let of = |alarm: &Value| alarm["resource"].as_str().map(str::to_owned);
-                Ok(parsed(path, &answer)?["alarms"].as_array().into_iter().flatten().filter_map(of).collect())
+                Ok(parsed(path, &answer)?["alarms"]
+                    .as_array()
+                    .into_iter()
+                    .flatten()
+                    .filter_map(of)
+                    .collect())
             }
             _ => Err(refusal(&Method::GET, path, status, &answer)),
         }
     }
 
-    /// Closes the connections to which their clients gave this name, as an operator does, and returns how many there were. A
-    /// connection that was opened a moment ago may not be listed yet, and stays open.
+    /// Closes the connections to which their clients gave this name, as an operator does, and
+    /// returns how many there were. A connection that was opened a moment ago may not be listed
+    /// yet, and stays open.
     ///
     /// # Errors
     /// When a connection ends by itself meanwhile, or the broker does not answer.
     pub async fn close_connections(&self, name: &str) -> Result<usize, BrokerError> {
         let connections = self.get("connections").await?;
-        let named = connections.as_array().into_iter().flatten().filter(|it| it["user_provided_name"] == name);
+        let named = connections
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter(|it| it["user_provided_name"] == name);
         let mut closed = 0;
         for address in named.filter_map(|it| it["name"].as_str()) {
             self.delete(&format!("connections/{}", encoded(address))).await?;
@@ -178,25 +210,44 @@ impl Management {
         format!("policies/{}/{}", self.vhost, encoded(name))
     }
 
-    /// Requests that change policies take turns. RabbitMQ answers one when it has told every queue whose policy it found changed
-    /// (`rabbit_policy:update_matched_objects` of 3.10, 4.0 and 4.3). Of two at once, one may find that the other has already changed its
-    /// queue's record, and is answered before that queue is told.
+    /// Requests that change policies take turns. RabbitMQ answers one when it has told every queue
+    /// whose policy it found changed (`rabbit_policy:update_matched_objects` of 3.10, 4.0 and 4.3).
+    /// Of two at once, one may find that the other has already changed its queue's record, and is
+    /// answered before that queue is told.
     async fn turn(&self, method: &Method, path: &str) -> Result<Option<Turn>, BrokerError> {
-        let is_change = ["policies/", "operator-policies/", "definitions"].iter().any(|kind| path.starts_with(kind));
+        let is_change = ["policies/", "operator-policies/", "definitions"]
+            .iter()
+            .any(|kind| path.starts_with(kind));
         if *method == Method::GET || !is_change {
             return Ok(None);
         }
         let turn = timeout(TURN_TIMEOUT, Turn::wait(self.port)).await;
-        let held = || failure(method, path, format!("other tests have been changing policies for {TURN_TIMEOUT:?}"));
+        let held = || {
+            failure(
+                method,
+                path,
+                format!("other tests have been changing policies for {TURN_TIMEOUT:?}"),
+            )
+        };
         turn.unwrap_or_else(|_| Err(held())).map(Some)
     }
 
-    async fn send_checked(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Bytes, BrokerError> {
+    async fn send_checked(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Bytes, BrokerError> {
         let (status, answer) = self.send(method.clone(), path, body).await?;
         if status.is_success() { Ok(answer) } else { Err(refusal(&method, path, status, &answer)) }
     }
 
-    async fn send(&self, method: Method, path: &str, body: Option<&Value>) -> Result<(StatusCode, Bytes), BrokerError> {
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<(StatusCode, Bytes), BrokerError> {
         let failed = |reason: String| failure(&method, path, reason);
         let _turn = self.turn(&method, path).await?;
         let request = Request::builder()
@@ -207,11 +258,15 @@ impl Management {
             .body(Full::from(body.map(Value::to_string).unwrap_or_default()))
             .map_err(|error| failed(error.to_string()))?;
         // A test's runtime ends with the test, so connections are not kept.
-        let client = Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build_http::<Full<Bytes>>();
+        let client = Client::builder(TokioExecutor::new())
+            .pool_max_idle_per_host(0)
+            .build_http::<Full<Bytes>>();
         let answered = async {
-            let answer = client.request(request).await.map_err(|error| failed(with_causes(&error)))?;
+            let answer =
+                client.request(request).await.map_err(|error| failed(with_causes(&error)))?;
             let status = answer.status();
-            let body = answer.into_body().collect().await.map_err(|error| failed(with_causes(&error)))?;
+            let body =
+                answer.into_body().collect().await.map_err(|error| failed(with_causes(&error)))?;
             Ok((status, body.to_bytes()))
         };
         timeout(ANSWER_TIMEOUT, answered)
@@ -223,7 +278,11 @@ impl Management {
 /// The virtual host of an AMQP URL, percent-encoded as it is there. Without one it is `/`.
 fn vhost_of(amqp_url: &str) -> &str {
     let rest = amqp_url.split_once("://").map_or(amqp_url, |(_, rest)| rest);
-    let path = rest.split(['?', '#']).next().and_then(|rest| rest.split_once('/')).map_or("", |(_, path)| path);
+    let path = rest
+        .split(['?', '#'])
+        .next()
+        .and_then(|rest| rest.split_once('/'))
+        .map_or("", |(_, path)| path);
     if path.is_empty() { "%2f" } else { path }
 }
 
@@ -267,11 +326,13 @@ mod tests {
 
     #[test]
     fn the_password_is_sent_and_shown_nowhere() {
-        let management = Management::new("http://us%40er:p%3Ass@127.0.0.1:1/", "amqp://127.0.0.1").unwrap();
+        let management =
+            Management::new("http://us%40er:p%3Ass@127.0.0.1:1/", "amqp://127.0.0.1").unwrap();
         assert_eq!(management.url, "http://127.0.0.1:1");
         assert_eq!(management.authorization, "Basic dXNAZXI6cDpzcw==");
         assert!(!format!("{management:?}").contains("dXNA"), "{management:?}");
-        let refused = Management::new("https://user:secret@broker", "amqp://broker").unwrap_err().to_string();
+        let refused =
+            Management::new("https://user:secret@broker", "amqp://broker").unwrap_err().to_string();
         assert!(refused.contains("http://") && !refused.contains("secret"), "{refused}");
     }
 }

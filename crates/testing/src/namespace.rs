@@ -2,14 +2,16 @@ use rand::Rng as _;
 
 /// Names that no other test uses, short and readable.
 ///
-/// `Namespace::new("orders")` is something like `t-orders-k3f9x2`, and its queue `in` is `t-orders-k3f9x2.in`.
+/// `Namespace::new("orders")` is something like `t-orders-k3f9x2`, and its queue `in` is
+/// `t-orders-k3f9x2.in`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Namespace {
     name: String,
 }
 
 impl Namespace {
-    /// A new namespace for a test. Characters other than letters, digits and dashes become dashes, and 24 characters are kept.
+    /// A new namespace for a test. Characters other than letters, digits and dashes become dashes,
+    /// and 24 characters are kept.
     #[must_use]
     pub fn new(test: &str) -> Self {
         let readable: String = test

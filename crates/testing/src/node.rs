@@ -23,8 +23,8 @@ use super::{
 const COMMAND: Duration = Duration::from_secs(60);
 const STARTUP: Duration = Duration::from_secs(300);
 
-/// Kills the process groups whose leaders' ids are in the directory, then deletes the directory. A dying process may still
-/// write a file after the signal, hence the pause and the second try.
+/// Kills the process groups whose leaders' ids are in the directory, then deletes the directory. A
+/// dying process may still write a file after the signal, hence the pause and the second try.
 const CLEANUP: &str = r#"
 for process in node epmd; do
     [ -s "$1/$process.pid" ] && kill -s KILL -- "-$(cat "$1/$process.pid")"
@@ -33,10 +33,12 @@ sleep 0.1
 rm -rf -- "$1" || { sleep 1; rm -rf -- "$1"; }
 "#;
 
-/// Writes its id into a file and then becomes the program named by the arguments, as the leader of a process group.
+/// Writes its id into a file and then becomes the program named by the arguments, as the leader of
+/// a process group.
 const LEADER: &str = r#"echo $$ >"$1"; shift; exec "$@""#;
 
-/// A private RabbitMQ node of the installed server. Dropping it kills the node and removes everything that belongs to it.
+/// A private RabbitMQ node of the installed server. Dropping it kills the node and removes
+/// everything that belongs to it.
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) name: String,
@@ -61,8 +63,8 @@ pub(super) struct Server {
 impl Server {
     /// The server of a Debian package, else the one on the path.
     ///
-    /// Debian's wrappers on the path change to the user `rabbitmq` and refuse everyone except root, so the directory with
-    /// RabbitMQ's own scripts comes first.
+    /// Debian's wrappers on the path change to the user `rabbitmq` and refuse everyone except root,
+    /// so the directory with RabbitMQ's own scripts comes first.
     pub(super) fn installed() -> Option<Self> {
         let path = env::var_os("PATH").unwrap_or_default();
         let on_path = || env::split_paths(&path);
@@ -82,7 +84,8 @@ pub(super) async fn start(server: Server, recipe: &Recipe) -> Result<Node, Broke
     let id = random_suffix();
     let directory = env::temp_dir().join(format!("rehop-test-{id}"));
     let watchdog = Watchdog::start(CLEANUP, [&directory])?;
-    fs::create_dir(&directory).map_err(BrokerError::io(format!("create {}", directory.display())))?;
+    fs::create_dir(&directory)
+        .map_err(BrokerError::io(format!("create {}", directory.display())))?;
 
     let ports = [Port::claim()?, Port::claim()?, Port::claim()?, Port::claim()?, Port::claim()?];
     let [amqp, amqps, management, distribution, epmd] = ports.each_ref().map(Port::number);
@@ -91,12 +94,14 @@ pub(super) async fn start(server: Server, recipe: &Recipe) -> Result<Node, Broke
         "listeners.tcp.1 = 127.0.0.1:{amqp}\nmanagement.tcp.ip = 127.0.0.1\nmanagement.tcp.port = {management}\n\
          loopback_users = none\n"
     );
-    let conf = listeners + &recipe.conf(format_args!("127.0.0.1:{amqps}"), &tls_directory.display().to_string());
+    let conf = listeners
+        + &recipe.conf(format_args!("127.0.0.1:{amqps}"), &tls_directory.display().to_string());
     write(&directory.join("rabbitmq.conf"), conf.as_bytes())?;
     write(&directory.join("enabled_plugins"), b"[rabbitmq_management].")?;
     write(&directory.join("rabbitmq-env.conf"), b"")?;
     if let Some(tls) = &recipe.tls {
-        fs::create_dir(&tls_directory).map_err(BrokerError::io("create a directory for certificates"))?;
+        fs::create_dir(&tls_directory)
+            .map_err(BrokerError::io("create a directory for certificates"))?;
         for (file, contents) in tls.files() {
             write(&tls_directory.join(file), contents)?;
         }
@@ -127,7 +132,13 @@ pub(super) async fn start(server: Server, recipe: &Recipe) -> Result<Node, Broke
 }
 
 /// Separates everything through which two nodes on one machine could interfere.
-fn environment(directory: &Path, id: &str, distribution: u16, epmd: u16, recipe: &Recipe) -> Vec<(String, OsString)> {
+fn environment(
+    directory: &Path,
+    id: &str,
+    distribution: u16,
+    epmd: u16,
+    recipe: &Recipe,
+) -> Vec<(String, OsString)> {
     let within = |name: &str| directory.join(name).into_os_string();
     let only_here = "-kernel inet_dist_use_interface {127,0,0,1}";
     let mut env: Vec<(String, OsString)> = [
@@ -181,7 +192,9 @@ impl Node {
     pub(super) async fn shut_down(&self) -> Result<(), BrokerError> {
         self.rabbitmqctl(&["shutdown"]).await?;
         // The start script may end slightly later than the server.
-        self.signal("KILL").await.or_else(|error| if self.is_gone() { Ok(()) } else { Err(error) })?;
+        self.signal("KILL")
+            .await
+            .or_else(|error| if self.is_gone() { Ok(()) } else { Err(error) })?;
         self.forget("node")
     }
 
@@ -190,16 +203,18 @@ impl Node {
         self.signal("KILL").await?;
         // Sending the signal does not wait for its effect.
         let gone = async || TcpStream::connect(("127.0.0.1", self.amqp)).is_err();
-        eventually(COMMAND, "the killed node's port is closed", gone)
-            .await
-            .map_err(|late| BrokerError::Node { name: self.name.clone(), reason: late.to_string() })?;
+        eventually(COMMAND, "the killed node's port is closed", gone).await.map_err(|late| {
+            BrokerError::Node { name: self.name.clone(), reason: late.to_string() }
+        })?;
         self.forget("node")
     }
 
     /// Sends a signal to the server and everything that it started.
     pub(super) async fn signal(&self, signal: &str) -> Result<(), BrokerError> {
         let mut command = tokio::process::Command::new("sh");
-        command.args(["-c", r#"kill -s "$1" -- "-$(cat "$2")""#, "sh", signal]).arg(self.directory.join("node.pid"));
+        command
+            .args(["-c", r#"kill -s "$1" -- "-$(cat "$2")""#, "sh", signal])
+            .arg(self.directory.join("node.pid"));
         run(command, COMMAND).await.map(drop)
     }
 
@@ -222,7 +237,10 @@ impl Node {
             .map_err(BrokerError::io(format!("open the log of {what}")))?;
         let errors = log.try_clone().map_err(BrokerError::io(format!("open the log of {what}")))?;
         let mut command = Command::new("sh");
-        command.args(["-c", LEADER, "sh"]).arg(self.directory.join(format!("{what}.pid"))).args(program);
+        command
+            .args(["-c", LEADER, "sh"])
+            .arg(self.directory.join(format!("{what}.pid")))
+            .args(program);
         for (key, _) in env::vars_os().filter(|(key, _)| is_rabbitmqs(&key.to_string_lossy())) {
             command.env_remove(key);
         }
@@ -235,7 +253,8 @@ impl Node {
         Ok(())
     }
 
-    /// The clean-up must not kill another process that has been given the id of a server that ended.
+    /// The clean-up must not kill another process that has been given the id of a server that
+    /// ended.
     fn forget(&self, what: &str) -> Result<(), BrokerError> {
         fs::remove_file(self.directory.join(format!("{what}.pid")))
             .map_err(BrokerError::io("forget the stopped node"))?;

@@ -17,9 +17,10 @@ const TRIED_EVERY: Duration = Duration::from_millis(2);
 
 /// A TCP port of 127.0.0.1 that no other test takes while this value lives.
 ///
-/// A port that is found free, and is bound only later, may be taken in between. So a claimed port lies where the system gives out none by
-/// itself, and the UDP port of the same number is bound as a sign that it is taken. What listens on it, and when, is up to the test:
-/// until then connections are refused.
+/// A port that is found free, and is bound only later, may be taken in between. So a claimed port
+/// lies where the system gives out none by itself, and the UDP port of the same number is bound as
+/// a sign that it is taken. What listens on it, and when, is up to the test: until then connections
+/// are refused.
 #[derive(Debug)]
 pub struct Port {
     number: u16,
@@ -54,15 +55,16 @@ impl Port {
     }
 }
 
-/// The right to do what only one test of this machine may do at a time, in whichever process. It ends when this value is dropped, or with
-/// its process.
+/// The right to do what only one test of this machine may do at a time, in whichever process. It
+/// ends when this value is dropped, or with its process.
 #[derive(Debug)]
 pub(crate) struct Turn {
     _sign: UdpSocket,
 }
 
 impl Turn {
-    /// Waits until nobody else has the turn of this number. Numbers that are equal modulo 1,000 share a turn.
+    /// Waits until nobody else has the turn of this number. Numbers that are equal modulo 1,000
+    /// share a turn.
     pub(crate) async fn wait(number: u16) -> Result<Self, BrokerError> {
         let port = TURNS.start + number % (TURNS.end - TURNS.start);
         loop {

@@ -1,5 +1,6 @@
-//! Finds out whether a RabbitMQ is ready, and its version. It sends the first bytes of AMQP, because a forwarded port of a
-//! container accepts TCP before the broker listens, and because the greeting contains the version.
+//! Finds out whether a RabbitMQ is ready, and its version. It sends the first bytes of AMQP,
+//! because a forwarded port of a container accepts TCP before the broker listens, and because the
+//! greeting contains the version.
 
 use std::{io, time::Duration};
 
@@ -15,7 +16,11 @@ use super::{error::BrokerError, eventually::eventually};
 pub(super) async fn amqp(address: &str, within: Duration) -> Result<String, BrokerError> {
     eventually(within, "an AMQP greeting", async || version_at(address).await.map(Some))
         .await
-        .map_err(|late| BrokerError::Silent { address: address.to_owned(), within, reason: late.to_string() })
+        .map_err(|late| BrokerError::Silent {
+            address: address.to_owned(),
+            within,
+            reason: late.to_string(),
+        })
 }
 
 /// Waits until an HTTP server answers at this address.
@@ -25,13 +30,18 @@ pub(super) async fn http(address: &str, within: Duration) -> Result<(), BrokerEr
         Ok::<_, io::Error>(answer.starts_with(b"HTTP/"))
     })
     .await
-    .map_err(|late| BrokerError::Silent { address: address.to_owned(), within, reason: late.to_string() })
+    .map_err(|late| BrokerError::Silent {
+        address: address.to_owned(),
+        within,
+        reason: late.to_string(),
+    })
 }
 
 async fn version_at(address: &str) -> io::Result<String> {
     // A frame's type, channel and size take 7 bytes.
     let head = exchange(address, b"AMQP\0\0\x09\x01", 7).await?;
-    let size = head.get(3..7).and_then(|size| size.try_into().ok()).map_or(0, u32::from_be_bytes) as usize;
+    let size =
+        head.get(3..7).and_then(|size| size.try_into().ok()).map_or(0, u32::from_be_bytes) as usize;
     if head.first() != Some(&1) {
         return Err(io::Error::other("the answer is not AMQP 0-9-1"));
     }

@@ -18,7 +18,8 @@ pub struct Properties {
     pub correlation_id: Option<String>,
     /// The queue for the answer.
     pub reply_to: Option<String>,
-    /// Milliseconds in decimal digits, as AMQP requires. Any text is allowed here, so that a test can send nonsense.
+    /// Milliseconds in decimal digits, as AMQP requires. Any text is allowed here, so that a test
+    /// can send nonsense.
     pub expiration: Option<String>,
     /// The message's own id.
     pub message_id: Option<String>,

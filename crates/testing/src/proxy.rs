@@ -24,10 +24,11 @@ use super::{
     url::{address_of, with_address},
 };
 
-/// A TCP proxy in front of a broker that breaks connections in the ways that real networks do. It listens on 127.0.0.1.
+/// A TCP proxy in front of a broker that breaks connections in the ways that real networks do. It
+/// listens on 127.0.0.1.
 ///
-/// Its methods act on all connections; for a single one use [`connection`](Self::connection). It belongs to the runtime that
-/// started it. Dropping it cuts all open connections.
+/// Its methods act on all connections; for a single one use [`connection`](Self::connection). It
+/// belongs to the runtime that started it. Dropping it cuts all open connections.
 #[derive(Debug)]
 pub struct Proxy {
     /// Claimed, so that nobody takes it while connections are refused.
@@ -44,7 +45,8 @@ struct Shared {
     connections: Mutex<Vec<ProxyConnection>>,
 }
 
-/// One client's connection through a [`Proxy`]. It remains available after the connection has ended.
+/// One client's connection through a [`Proxy`]. It remains available after the connection has
+/// ended.
 #[derive(Clone)]
 pub struct ProxyConnection {
     index: usize,
@@ -106,13 +108,17 @@ impl Proxy {
     pub async fn start(target: &str) -> Result<Self, BrokerError> {
         let target = Mutex::new(address(target)?);
         let port = Port::claim()?;
-        let listener = TcpListener::bind(port.address()).await.map_err(BrokerError::io("listen for a proxy"))?;
-        let shared = Arc::new(Shared { target, flow: Mutex::default(), connections: Mutex::default() });
+        let listener = TcpListener::bind(port.address())
+            .await
+            .map_err(BrokerError::io("listen for a proxy"))?;
+        let shared =
+            Arc::new(Shared { target, flow: Mutex::default(), connections: Mutex::default() });
         let acceptor = tokio::spawn(accept(listener, shared.clone()));
         Ok(Self { port, shared, acceptor: tokio::sync::Mutex::new(Some(acceptor)) })
     }
 
-    /// Sends new connections to another `target`, like a load balancer when a node fails. Open ones are not affected.
+    /// Sends new connections to another `target`, like a load balancer when a node fails. Open ones
+    /// are not affected.
     ///
     /// # Errors
     /// When the URL is invalid.
@@ -145,18 +151,20 @@ impl Proxy {
         self.each(ProxyConnection::reset);
     }
 
-    /// Goes silent, like a network that drops packets: connections stay open, but no bytes and no closes pass. New connections
-    /// are accepted and are silent too.
+    /// Goes silent, like a network that drops packets: connections stay open, but no bytes and no
+    /// closes pass. New connections are accepted and are silent too.
     pub fn pause(&self) {
         self.change(|flow| flow.silent = Silent::BOTH);
     }
 
-    /// Ends the silence, including that of single connections and directions. What was held passes now.
+    /// Ends the silence, including that of single connections and directions. What was held passes
+    /// now.
     pub fn resume(&self) {
         self.change(|flow| flow.silent = Silent::default());
     }
 
-    /// Delays every byte by this time, in both directions; zero switches it off. Throughput is not affected.
+    /// Delays every byte by this time, in both directions; zero switches it off. Throughput is not
+    /// affected.
     pub fn delay(&self, delay: Duration) {
         self.change(|flow| flow.delay = delay);
     }
@@ -182,7 +190,9 @@ impl Proxy {
     pub async fn accept(&self) -> Result<(), BrokerError> {
         let mut acceptor = self.acceptor.lock().await;
         if acceptor.is_none() {
-            let listener = TcpListener::bind(self.port.address()).await.map_err(BrokerError::io("listen again"))?;
+            let listener = TcpListener::bind(self.port.address())
+                .await
+                .map_err(BrokerError::io("listen again"))?;
             *acceptor = Some(tokio::spawn(accept(listener, self.shared.clone())));
         }
         Ok(())
@@ -224,7 +234,8 @@ impl Proxy {
         lock(&self.shared.connections).iter().map(ProxyConnection::bytes_to_client).sum()
     }
 
-    /// The lock on the template is held during both steps, so that a connection that arrives meanwhile gets the change once.
+    /// The lock on the template is held during both steps, so that a connection that arrives
+    /// meanwhile gets the change once.
     fn change(&self, change: impl Fn(&mut Flow)) {
         let mut template = lock(&self.shared.flow);
         change(&mut template);
@@ -295,7 +306,9 @@ impl ProxyConnection {
 
     /// Limits its bytes a second in each direction; 0 switches the limit off.
     pub fn rate(&self, bytes_per_second: u64) {
-        self.control.flow.send_modify(|flow| flow.bytes_per_second = Some(bytes_per_second).filter(|&rate| rate > 0));
+        self.control.flow.send_modify(|flow| {
+            flow.bytes_per_second = Some(bytes_per_second).filter(|&rate| rate > 0)
+        });
     }
 
     /// Bytes passed to the broker.
@@ -377,7 +390,8 @@ impl Shared {
 
 /// Passes bytes both ways until one side ends or the connection is told to end.
 async fn relay(client: TcpStream, broker: TcpStream, control: &Control) {
-    // The proxy itself should not hold back small AMQP frames. If the option cannot be set, they are only later.
+    // The proxy itself should not hold back small AMQP frames. If the option cannot be set, they
+    // are only later.
     let _ = client.set_nodelay(true);
     let _ = broker.set_nodelay(true);
     let (mut client_read, mut client_write) = client.into_split();
@@ -389,8 +403,8 @@ async fn relay(client: TcpStream, broker: TcpStream, control: &Control) {
         how = told_to_end(&mut end) => how,
     };
     if how == End::Reset {
-        // With a linger time of zero, closing sends RST; if it cannot be set, the close is a plain one. Dropping the write half
-        // first would send FIN.
+        // With a linger time of zero, closing sends RST; if it cannot be set, the close is a plain
+        // one. Dropping the write half first would send FIN.
         let _ = client_read.as_ref().set_zero_linger();
         let _ = broker_read.as_ref().set_zero_linger();
         client_write.forget();
@@ -398,7 +412,8 @@ async fn relay(client: TcpStream, broker: TcpStream, control: &Control) {
     }
 }
 
-/// One direction. Reader and writer are separate, so that a delay shifts the stream in time instead of slowing it down.
+/// One direction. Reader and writer are separate, so that a delay shifts the stream in time instead
+/// of slowing it down.
 async fn pass(
     from: &mut OwnedReadHalf,
     to: &mut OwnedWriteHalf,
@@ -448,7 +463,8 @@ async fn write_pieces(
     while !rest.is_empty() {
         let rate = going(flow, direction).await.bytes_per_second;
         // A slow connection transfers twenty pieces a second.
-        let piece = rate.map_or(usize::MAX, |rate| usize::try_from(rate / 20).unwrap_or(usize::MAX));
+        let piece =
+            rate.map_or(usize::MAX, |rate| usize::try_from(rate / 20).unwrap_or(usize::MAX));
         let (piece, after) = rest.split_at(piece.clamp(1, rest.len()));
         to.write_all(piece).await?;
         passed.fetch_add(piece.len() as u64, Ordering::Relaxed);
@@ -456,7 +472,9 @@ async fn write_pieces(
         if let Some(rate) = rate {
             let lasts = Duration::from_secs_f64(piece.len() as f64 / rate as f64);
             // A change counts at once.
-            let changes = flow.wait_for(|now| now.bytes_per_second != Some(rate) || now.silent.towards(direction));
+            let changes = flow.wait_for(|now| {
+                now.bytes_per_second != Some(rate) || now.silent.towards(direction)
+            });
             let _ = timeout(lasts, changes).await;
         }
     }
@@ -471,7 +489,10 @@ async fn told_to_end(end: &mut watch::Receiver<Option<End>>) -> End {
 /// Waits until the connection is not silent in this direction, and returns its flow.
 async fn going(flow: &mut watch::Receiver<Flow>, direction: Direction) -> Flow {
     // The sender lives as long as the connection.
-    flow.wait_for(|flow| !flow.silent.towards(direction)).await.map(|flow| *flow).unwrap_or_default()
+    flow.wait_for(|flow| !flow.silent.towards(direction))
+        .await
+        .map(|flow| *flow)
+        .unwrap_or_default()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -488,7 +509,8 @@ mod tests {
     #[tokio::test]
     async fn pieces_of_what_is_under_way_follow_each_change_of_rate_and_silence_at_once() {
         const SIZE: u64 = 16 * 1024;
-        let limited = |bytes_per_second| Flow { bytes_per_second: Some(bytes_per_second), ..Flow::default() };
+        let limited =
+            |bytes_per_second| Flow { bytes_per_second: Some(bytes_per_second), ..Flow::default() };
         for direction in [Direction::ToBroker, Direction::ToClient] {
             let (mut to, _from) = tokio::io::duplex(SIZE as usize);
             let (changes, mut flow) = watch::channel(limited(1));

@@ -16,8 +16,11 @@ impl Recipe {
     pub(super) fn conf(&self, tls_listener: impl fmt::Display, tls_directory: &str) -> String {
         let mut conf = self.conf.join("\n");
         if let Some(tls) = &self.tls {
-            let (verify, insist) =
-                if tls.require_client_certificate { ("verify_peer", "true") } else { ("verify_none", "false") };
+            let (verify, insist) = if tls.require_client_certificate {
+                ("verify_peer", "true")
+            } else {
+                ("verify_none", "false")
+            };
             conf += &format!(
                 "\nlisteners.ssl.1 = {tls_listener}\nssl_options.cacertfile = {tls_directory}/ca.pem\n\
                  ssl_options.certfile = {tls_directory}/certificate.pem\nssl_options.keyfile = {tls_directory}/key.pem\n\

@@ -1,4 +1,5 @@
-//! The few operations on URLs that the fixtures need. A full parser would drop parts of a broker URL's query.
+//! The few operations on URLs that the fixtures need. A full parser would drop parts of a broker
+//! URL's query.
 
 use super::error::BrokerError;
 
@@ -40,7 +41,8 @@ fn address_span(url: &str) -> Result<(usize, usize), BrokerError> {
     }
     let authority = url.find("://").ok_or_else(wrong)? + 3;
     let length = authority_of(&url[authority..]).len();
-    let start = url[authority..authority + length].rfind('@').map_or(authority, |at| authority + at + 1);
+    let start =
+        url[authority..authority + length].rfind('@').map_or(authority, |at| authority + at + 1);
     if start == authority + length {
         return Err(wrong());
     }

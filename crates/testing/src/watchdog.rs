@@ -7,8 +7,9 @@ use super::error::BrokerError;
 
 /// Cleans up when it is dropped, and when the process that holds it dies in any way.
 ///
-/// A shell reads from a pipe that nobody writes to. The pipe's other end is closed by the drop or, when the process dies, by the
-/// system. Then the shell continues with the clean-up. Rust's own drop would miss statics, aborts and SIGKILL.
+/// A shell reads from a pipe that nobody writes to. The pipe's other end is closed by the drop or,
+/// when the process dies, by the system. Then the shell continues with the clean-up. Rust's own
+/// drop would miss statics, aborts and SIGKILL.
 #[derive(Debug)]
 pub(super) struct Watchdog {
     shell: Child,
@@ -17,9 +18,14 @@ pub(super) struct Watchdog {
 impl Watchdog {
     /// Starts watching. `cleanup` is a shell script, and `args` are its arguments.
     ///
-    /// Call it before there is anything to clean up, so that nothing can be left behind at any moment.
-    pub(super) fn start(cleanup: &str, args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Result<Self, BrokerError> {
-        // A terminal's interrupt goes to the whole foreground process group, and the clean-up must survive it.
+    /// Call it before there is anything to clean up, so that nothing can be left behind at any
+    /// moment.
+    pub(super) fn start(
+        cleanup: &str,
+        args: impl IntoIterator<Item = impl AsRef<OsStr>>,
+    ) -> Result<Self, BrokerError> {
+        // A terminal's interrupt goes to the whole foreground process group, and the clean-up must
+        // survive it.
         let script = format!("trap '' INT TERM HUP\ncat >/dev/null\n{cleanup}");
         let mut command = Command::new("sh");
         command
@@ -30,7 +36,9 @@ impl Watchdog {
             .stderr(Stdio::null());
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
-        let shell = command.spawn().map_err(BrokerError::io("start a shell that cleans up after the test broker"))?;
+        let shell = command
+            .spawn()
+            .map_err(BrokerError::io("start a shell that cleans up after the test broker"))?;
         Ok(Self { shell })
     }
 }

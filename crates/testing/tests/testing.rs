@@ -9,7 +9,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rehop_testing::{Broker, BrokerError, Client, ClientError, Cluster, Namespace, Proxy, Publish, eventually};
+use rehop_testing::{
+    Broker, BrokerError, Client, ClientError, Cluster, Namespace, Proxy, Publish, eventually,
+};
 use serde_json::json;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -57,7 +59,9 @@ async fn a_published_message_comes_back_complete() -> Result {
     let namespace = Namespace::new("whole");
     let (queue, exchange) = (namespace.queue("in"), namespace.exchange("events"));
     client.declare_exchange(&exchange, "headers", json!(null)).await?;
-    client.declare_queue(&queue, json!({ "x-queue-type": "quorum", "x-delivery-limit": 3 })).await?;
+    client
+        .declare_queue(&queue, json!({ "x-queue-type": "quorum", "x-delivery-limit": 3 }))
+        .await?;
     client.bind(&queue, &exchange, "", json!({ "x-match": "all", "kind": "order" })).await?;
 
     let exact = json!({ "$amqp": { "DecimalValue": { "scale": 2, "value": 150 } } });
@@ -72,7 +76,10 @@ async fn a_published_message_comes_back_complete() -> Result {
     client.publish(message.clone()).await?;
 
     let received = client.drain(&queue, 1, SOON).await?.remove(0);
-    assert_eq!((received.exchange.as_str(), received.routing_key.as_str()), (exchange.as_str(), "order.created"));
+    assert_eq!(
+        (received.exchange.as_str(), received.routing_key.as_str()),
+        (exchange.as_str(), "order.created")
+    );
     assert_eq!(received.text(), r#"{"id":7}"#);
     assert_eq!(received.properties, message.properties);
     assert_eq!(received.headers["tries"], json!(3));
@@ -80,7 +87,8 @@ async fn a_published_message_comes_back_complete() -> Result {
     assert_eq!(received.exact_headers["price"], exact);
     assert!(!received.redelivered);
 
-    let astray = client.publish(Publish::to(&exchange, "order.created").header("kind", "other")).await;
+    let astray =
+        client.publish(Publish::to(&exchange, "order.created").header("kind", "other")).await;
     assert!(matches!(astray, Err(ClientError::Unroutable { .. })), "{astray:?}");
     client.unbind(&queue, &exchange, "", json!({ "x-match": "all", "kind": "order" })).await?;
     let unbound = client.publish(message).await;
@@ -95,17 +103,34 @@ async fn a_client_works_on_after_an_error_and_the_error_names_what_was_tried() -
     let client = Broker::shared().await.client().await?;
     let queue = Namespace::new("errors").queue("in");
     let missing = client.depth(&queue).await.map_err(|error| error.to_string());
-    assert!(missing.as_ref().is_err_and(|error| error.contains(&queue) && error.contains("NOT_FOUND")), "{missing:?}");
+    assert!(
+        missing.as_ref().is_err_and(|error| error.contains(&queue) && error.contains("NOT_FOUND")),
+        "{missing:?}"
+    );
     client.declare_queue(&queue, quorum()).await?;
-    let other = client.declare_queue(&queue, json!({ "x-queue-type": "classic" })).await.map_err(|e| e.to_string());
+    let other = client
+        .declare_queue(&queue, json!({ "x-queue-type": "classic" }))
+        .await
+        .map_err(|e| e.to_string());
     assert!(other.as_ref().is_err_and(|error| error.contains("inequivalent arg")), "{other:?}");
     client.publish(Publish::to_queue(&queue)).await?;
     client.publish(Publish::to_queue(&queue)).await?;
-    eventually(SOON, "two messages are ready", async || client.depth(&queue).await.map(|depth| depth == 2)).await?;
-    let few = client.drain(&queue, 3, Duration::from_secs(25)).await.map_err(|error| error.to_string());
-    assert!(few.as_ref().is_err_and(|error| error.contains("3 messages") && error.contains("2 messages")), "{few:?}");
+    eventually(SOON, "two messages are ready", async || {
+        client.depth(&queue).await.map(|depth| depth == 2)
+    })
+    .await?;
+    let few =
+        client.drain(&queue, 3, Duration::from_secs(25)).await.map_err(|error| error.to_string());
+    assert!(
+        few.as_ref()
+            .is_err_and(|error| error.contains("3 messages") && error.contains("2 messages")),
+        "{few:?}"
+    );
     client.publish(Publish::to_queue(&queue)).await?;
-    eventually(SOON, "one message is ready", async || client.depth(&queue).await.map(|depth| depth == 1)).await?;
+    eventually(SOON, "one message is ready", async || {
+        client.depth(&queue).await.map(|depth| depth == 1)
+    })
+    .await?;
     assert_eq!(client.purge(&queue).await?, 1);
     client.delete_queue(&queue).await?;
     Ok(())
@@ -114,7 +139,8 @@ async fn a_client_works_on_after_an_error_and_the_error_names_what_was_tried() -
 #[tokio::test]
 async fn a_started_broker_restarts_pauses_dies_and_comes_back_at_the_same_address() -> Result {
     let broker = Broker::builder().conf("consumer_timeout = 654321").start().await?;
-    let timeout = broker.rabbitmqctl(&["eval", "application:get_env(rabbit, consumer_timeout)."]).await?;
+    let timeout =
+        broker.rabbitmqctl(&["eval", "application:get_env(rabbit, consumer_timeout)."]).await?;
     assert_eq!(timeout, "{ok,654321}");
     assert!(broker.version().starts_with(|c: char| c.is_ascii_digit()), "{}", broker.version());
 
@@ -146,8 +172,10 @@ async fn a_started_broker_restarts_pauses_dies_and_comes_back_at_the_same_addres
 
 /// After the broker is ready again, a quorum queue still needs a moment to elect its leader.
 async fn depth_now(broker: &Broker, queue: &str) -> Result<u32> {
-    Ok(eventually(SOON, "the queue can be looked at", async || broker.client().await?.depth(queue).await.map(Some))
-        .await?)
+    Ok(eventually(SOON, "the queue can be looked at", async || {
+        broker.client().await?.depth(queue).await.map(Some)
+    })
+    .await?)
 }
 
 #[tokio::test]
@@ -163,12 +191,14 @@ async fn a_dropped_broker_leaves_nothing_behind() -> Result {
 
 #[tokio::test]
 async fn a_broker_that_refuses_its_configuration_shows_its_log() -> Result {
-    let error = Broker::builder().conf("no.such.key = 1").start().await.err().ok_or("it started")?;
+    let error =
+        Broker::builder().conf("no.such.key = 1").start().await.err().ok_or("it started")?;
     assert!(error.to_string().contains("no.such.key"), "{error}");
     Ok(())
 }
 
-/// The process that is killed is this test binary itself. Its environment tells it to start a broker and wait.
+/// The process that is killed is this test binary itself. Its environment tells it to start a
+/// broker and wait.
 #[tokio::test]
 async fn a_killed_test_process_leaves_no_broker_behind() -> Result {
     let mut child = Command::new(std::env::current_exe()?)
@@ -187,7 +217,10 @@ async fn a_killed_test_process_leaves_no_broker_behind() -> Result {
     .ok_or("the helper said no address")?;
     child.kill()?;
     child.wait()?;
-    eventually(SOON, "the killed process's broker is gone", async || StdTcpStream::connect(&address).is_err()).await?;
+    eventually(SOON, "the killed process's broker is gone", async || {
+        StdTcpStream::connect(&address).is_err()
+    })
+    .await?;
     Ok(())
 }
 
@@ -213,7 +246,9 @@ async fn a_cluster_of_three_survives_faults_of_one_node() -> Result {
     };
     let queue = "led";
     let client = cluster.client(0).await?;
-    client.declare_queue(queue, json!({ "x-queue-type": "quorum", "x-quorum-initial-group-size": 3 })).await?;
+    client
+        .declare_queue(queue, json!({ "x-queue-type": "quorum", "x-quorum-initial-group-size": 3 }))
+        .await?;
     let led_by = cluster.leader_of(queue).await?;
     let other = (led_by + 1) % 3;
 
@@ -231,16 +266,25 @@ async fn a_cluster_of_three_survives_faults_of_one_node() -> Result {
     cluster.disconnect(new_leader).await?;
     let cut_off = cluster.client(new_leader).await?;
     let connected = cluster.client((new_leader + 1) % 3).await?;
-    let publish = async || connected.publish(Publish::to_queue(queue).body("y")).await.map(|()| true);
-    eventually(Duration::from_secs(120), "the majority goes on without the node that is cut off", publish).await?;
-    let outvoted = tokio::time::timeout(Duration::from_millis(500), cut_off.publish(Publish::to_queue(queue))).await;
+    let publish =
+        async || connected.publish(Publish::to_queue(queue).body("y")).await.map(|()| true);
+    eventually(
+        Duration::from_secs(120),
+        "the majority goes on without the node that is cut off",
+        publish,
+    )
+    .await?;
+    let outvoted =
+        tokio::time::timeout(Duration::from_millis(500), cut_off.publish(Publish::to_queue(queue)))
+            .await;
     assert!(!matches!(outvoted, Ok(Ok(()))), "a node without a majority confirmed a message");
     cluster.reconnect(new_leader).await?;
     let healed = async || {
         let client = cluster.client(new_leader).await?;
         client.publish(Publish::to_queue(queue).body("z")).await.map(|()| true)
     };
-    eventually(Duration::from_secs(60), "the node that was cut off publishes again", healed).await?;
+    eventually(Duration::from_secs(60), "the node that was cut off publishes again", healed)
+        .await?;
     assert!(matches!(cluster.kill(3).await, Err(BrokerError::NoSuchNode { index: 3, nodes: 3 })));
     Ok(())
 }
@@ -323,7 +367,8 @@ async fn a_silent_proxy_holds_bytes_and_ends_until_it_resumes() -> Result {
 }
 
 #[tokio::test]
-async fn a_refusing_proxy_leaves_open_connections_alone_and_accepts_again_at_the_same_address() -> Result {
+async fn a_refusing_proxy_leaves_open_connections_alone_and_accepts_again_at_the_same_address()
+-> Result {
     let proxy = Proxy::start(&echo().await?).await?;
     let mut stream = TcpStream::connect(proxy.address()).await?;
     echoes(&mut stream, b"one").await?;
@@ -383,8 +428,10 @@ async fn if_something_does_not_happen_in_time_the_error_shows_what_was_seen_last
     let told = late.map_err(|late| late.to_string()).err().unwrap_or_default();
     assert!(told.contains("the tide turns") && told.contains("ebb"), "{told}");
 
-    let hanging =
-        eventually(Duration::from_millis(30), "an answer", async || std::future::pending::<bool>().await).await;
+    let hanging = eventually(Duration::from_millis(30), "an answer", async || {
+        std::future::pending::<bool>().await
+    })
+    .await;
     assert!(hanging.is_err());
 }
 
@@ -397,12 +444,17 @@ async fn messages_that_are_published_at_the_same_time_each_get_their_own_answer(
     let (to, queue, nowhere) = (&client, &queue, &nowhere);
     let published = (0..40).map(|number| async move {
         let is_routable = number % 2 == 0;
-        (is_routable, to.publish(Publish::to_queue(if is_routable { queue } else { nowhere })).await)
+        (
+            is_routable,
+            to.publish(Publish::to_queue(if is_routable { queue } else { nowhere })).await,
+        )
     });
     for (is_routable, result) in futures_util::future::join_all(published).await {
         match result {
             Ok(()) => assert!(is_routable),
-            Err(error) => assert!(!is_routable && matches!(error, ClientError::Unroutable { .. }), "{error}"),
+            Err(error) => {
+                assert!(!is_routable && matches!(error, ClientError::Unroutable { .. }), "{error}")
+            }
         }
     }
     client.delete_queue(queue).await?;

@@ -10,7 +10,8 @@ use rehop_simulator::Version;
 
 use crate::network::Conditions;
 use crate::scenario::{
-    AttemptEnd, AttemptPlan, Disturbance, Fault, FaultKind, MessagePlan, Place, QueuePlan, ReplayPlan, Scenario,
+    AttemptEnd, AttemptPlan, Disturbance, Fault, FaultKind, MessagePlan, Place, QueuePlan,
+    ReplayPlan, Scenario,
 };
 
 /// Everything is published, and breaks, within this time. After it comes the quiet.
@@ -25,8 +26,9 @@ const fn secs(secs: u64) -> Duration {
 }
 
 impl Scenario {
-    /// The scenario of this seed. In one of eight, nothing breaks but processes, which some messages kill. There are no more of these, because they
-    /// take several times as long to run. In one of sixteen, the broker's ack timeout is shorter than the settings say.
+    /// The scenario of this seed. In one of eight, nothing breaks but processes, which some
+    /// messages kill. There are no more of these, because they take several times as long to run.
+    /// In one of sixteen, the broker's ack timeout is shorter than the settings say.
     pub fn draw(seed: u64) -> Self {
         let random = &mut SmallRng::seed_from_u64(seed);
         let mut scenario = match seed % 32 {
@@ -48,8 +50,15 @@ impl Scenario {
         let mut scenario = Self::of_faults(seed, random);
         scenario.become_poisoned(random);
         for message in &mut scenario.messages {
-            let ends =
-                pick(random, &[AttemptEnd::Succeeds, AttemptEnd::Succeeds, AttemptEnd::Succeeds, AttemptEnd::Kills]);
+            let ends = pick(
+                random,
+                &[
+                    AttemptEnd::Succeeds,
+                    AttemptEnd::Succeeds,
+                    AttemptEnd::Succeeds,
+                    AttemptEnd::Kills,
+                ],
+            );
             let runs = pick(random, &[Duration::ZERO, millis(10), millis(200), secs(1)]);
             (message.attempts, message.deadline) = (vec![AttemptPlan { runs, ends }], None);
         }
@@ -64,8 +73,10 @@ impl Scenario {
         self.processes = random.random_range(1..=6);
         self.faults.clear();
         if random.random_ratio(1, 6) {
-            let kind =
-                FaultKind::Kill { process: random.random_range(0..self.processes), restart: pick(random, &RESTARTS) };
+            let kind = FaultKind::Kill {
+                process: random.random_range(0..self.processes),
+                restart: pick(random, &RESTARTS),
+            };
             self.faults.push(Fault { at: secs(10).mul_f64(random.random()), kind });
         }
         for queue in &mut self.queues {
@@ -79,7 +90,8 @@ impl Scenario {
         }
     }
 
-    /// The same with many messages, in up to three queues: all at once, at a steady rate, or after a pause that leaves every process idle.
+    /// The same with many messages, in up to three queues: all at once, at a steady rate, or after
+    /// a pause that leaves every process idle.
     fn of_many(seed: u64, random: &mut SmallRng) -> Self {
         let mut scenario = Self::of_faults(seed, random);
         let (most, version) = (pick(random, &[1, 2, 3]), scenario.version);
@@ -88,12 +100,15 @@ impl Scenario {
         for queue in &mut scenario.queues {
             queue.prefetch = pick(random, &[1, 3, 10, 40, 100, 200]);
             queue.concurrency = random.random_range(1..=queue.prefetch.min(20));
-            queue.immediate = random.random_range(0..=affordable(queue.delivery_limit, scenario.processes));
+            queue.immediate =
+                random.random_range(0..=affordable(queue.delivery_limit, scenario.processes));
         }
-        let typical: Vec<_> = scenario.queues.iter().map(|_| millis(pick(random, &[1, 5, 20, 100, 1_000]))).collect();
+        let typical: Vec<_> =
+            scenario.queues.iter().map(|_| millis(pick(random, &[1, 5, 20, 100, 1_000]))).collect();
         let number = pick(random, &[40, 40, 40, 100, 100, 300]);
         let (arrival, pause) = (random.random_range(0..3), secs(20).mul_f64(random.random()));
-        let (one_slow_in, one_failing_in) = (pick(random, &[0, 0, 10, 50]), pick(random, &[0, 0, 2, 5]));
+        let (one_slow_in, one_failing_in) =
+            (pick(random, &[0, 0, 10, 50]), pick(random, &[0, 0, 2, 5]));
         let before = random.random_range(0..number);
         let queues = &scenario.queues;
         let mut many = |number: u32| {
@@ -105,7 +120,8 @@ impl Scenario {
                 _ => pause,
             };
             let is_slow = one_slow_in > 0 && random.random_ratio(1, one_slow_in);
-            let runs = typical[queue].mul_f64(random.random_range(0.5..2.0)) * if is_slow { 30 } else { 1 };
+            let runs = typical[queue].mul_f64(random.random_range(0.5..2.0))
+                * if is_slow { 30 } else { 1 };
             let runs = runs.min(secs(15));
             let fails = if one_failing_in > 0 && random.random_ratio(1, one_failing_in) {
                 random.random_range(0..=queues[queue].immediate as usize)
@@ -124,9 +140,16 @@ impl Scenario {
         }
         let (anywhere, near) = (random.random_ratio(1, 3), random.random_range(0..number));
         for _ in 0..random.random_range(1..=10) {
-            let at = if anywhere { random.random_range(0..number) } else { near + random.random_range(0..20) };
+            let at = if anywhere {
+                random.random_range(0..number)
+            } else {
+                near + random.random_range(0..20)
+            };
             let message = &mut scenario.messages[at.min(number - 1) as usize];
-            let runs = pick(random, &[Duration::ZERO, millis(1), millis(10), millis(500), secs(2).mul_f64(0.9)]);
+            let runs = pick(
+                random,
+                &[Duration::ZERO, millis(1), millis(10), millis(500), secs(2).mul_f64(0.9)],
+            );
             message.attempts = vec![AttemptPlan { runs, ends: AttemptEnd::Kills }];
         }
         scenario
@@ -139,30 +162,40 @@ impl Scenario {
         scenario.become_poisoned(random);
         (scenario.consumer_timeout, scenario.enforced_timeout) = (secs(1_800), secs(1_800));
         let queue = &mut scenario.queues[0];
-        (queue.strategy, queue.order) = (WaitStrategy::InProcess, pick(random, &[Order::RoutingKey, Order::Queue]));
+        (queue.strategy, queue.order) =
+            (WaitStrategy::InProcess, pick(random, &[Order::RoutingKey, Order::Queue]));
         queue.delivery_limit = random.random_range(6..=12);
         queue.immediate = queue.immediate.min(1);
         let number = random.random_range(5..40);
-        let (keys, every) = (random.random_range(1..=6), pick(random, &[Duration::ZERO, millis(3), millis(300)]));
+        let (keys, every) =
+            (random.random_range(1..=6), pick(random, &[Duration::ZERO, millis(3), millis(300)]));
         let poison = random.random_range(0..number);
         let message = |number: u32| {
             let ends = if number == poison { AttemptEnd::Kills } else { AttemptEnd::Succeeds };
             let attempts = vec![AttemptPlan { runs: millis(5), ends }];
-            MessagePlan { at: secs(1) + every * number, queue: 0, key: (number % keys) as u8, deadline: None, attempts }
+            MessagePlan {
+                at: secs(1) + every * number,
+                queue: 0,
+                key: (number % keys) as u8,
+                deadline: None,
+                attempts,
+            }
         };
         scenario.messages = (0..number).map(message).collect();
         scenario
     }
 
-    /// The broker would take messages back sooner than the settings say. 4.3 gives each consumer the time that it asks for.
+    /// The broker would take messages back sooner than the settings say. 4.3 gives each consumer
+    /// the time that it asks for.
     fn of_short_timeout(seed: u64, random: &mut SmallRng) -> Self {
         let mut scenario = Self::of_faults(seed, random);
         scenario.faults.clear();
         scenario.consumer_timeout = secs(1_800);
         scenario.enforced_timeout = pick(random, &[secs(15), secs(40)]);
         for queue in &mut scenario.queues {
-            queue.is_existing =
-                scenario.version == Version::V4_3 && queue.strategy != WaitStrategy::Native && random.random();
+            queue.is_existing = scenario.version == Version::V4_3
+                && queue.strategy != WaitStrategy::Native
+                && random.random();
             // Some handlers outlive the broker's timeout.
             queue.handler_timeout = secs(60);
         }
@@ -173,14 +206,18 @@ impl Scenario {
             }
             if random.random_ratio(1, 6) {
                 // It ends after the message was taken back.
-                let late = AttemptPlan { runs: scenario.enforced_timeout + secs(2), ends: AttemptEnd::Succeeds };
+                let late = AttemptPlan {
+                    runs: scenario.enforced_timeout + secs(2),
+                    ends: AttemptEnd::Succeeds,
+                };
                 message.attempts.insert(0, late);
             }
         }
         scenario
     }
 
-    /// On 4.3, existing queues, of which the broker refuses copies for longer than its ack timeout. Nothing that comes again may be lost.
+    /// On 4.3, existing queues, of which the broker refuses copies for longer than its ack timeout.
+    /// Nothing that comes again may be lost.
     fn of_refusals(seed: u64, random: &mut SmallRng) -> Self {
         let mut scenario = Self::of_faults(seed, random);
         scenario.version = Version::V4_3;
@@ -189,7 +226,8 @@ impl Scenario {
             queue.is_existing = queue.strategy != WaitStrategy::Native && !queue.order.is_kept();
         }
         if scenario.queues.iter().all(|queue| queue.strategy != WaitStrategy::InProcess) {
-            // What is settled shortly before the timeout has to reach the broker in time, however slow the network is.
+            // What is settled shortly before the timeout has to reach the broker in time, however
+            // slow the network is.
             (scenario.consumer_timeout, scenario.enforced_timeout) = (secs(100), secs(100));
         }
         for message in &mut scenario.messages {
@@ -199,10 +237,12 @@ impl Scenario {
             }
         }
         for _ in 0..random.random_range(1..=2) {
-            let (at, lasts) = (CHAOS.mul_f64(random.random()), pick(random, &[secs(20), secs(100), secs(400)]));
+            let (at, lasts) =
+                (CHAOS.mul_f64(random.random()), pick(random, &[secs(20), secs(100), secs(400)]));
             let queue = random.random_range(0..scenario.queues.len());
             let full = |place| FaultKind::Full { place, lasts };
-            let kinds = [FaultKind::NoCopies { lasts }, full(Place::Waits), full(Place::Parked(queue))];
+            let kinds =
+                [FaultKind::NoCopies { lasts }, full(Place::Waits), full(Place::Parked(queue))];
             scenario.faults.push(Fault { at, kind: pick(random, &kinds) });
         }
         scenario.faults.sort_by_key(|fault| fault.at);
@@ -215,11 +255,14 @@ impl Scenario {
         let conditions = conditions(random);
         let count = pick(random, &[1, 1, 2]);
         let queues: Vec<_> = (0..count).map(|number| queue(random, version, number)).collect();
-        let mut messages: Vec<_> = (0..random.random_range(3..25)).map(|_| message(random, &queues)).collect();
+        let mut messages: Vec<_> =
+            (0..random.random_range(3..25)).map(|_| message(random, &queues)).collect();
         if random.random_ratio(1, 3) {
             // All at once, so that many of them wait in their processes.
             let began = CHAOS.mul_f64(random.random::<f64>() * 0.7);
-            messages.iter_mut().for_each(|message| message.at = began + secs(1).mul_f64(random.random()));
+            messages
+                .iter_mut()
+                .for_each(|message| message.at = began + secs(1).mul_f64(random.random()));
         }
         messages.sort_by_key(|message| message.at);
         let mut faults = Vec::new();
@@ -254,7 +297,8 @@ impl Scenario {
 
 /// The most retries at once that a message can afford beside the deaths of so many processes.
 fn affordable(delivery_limit: u32, processes: usize) -> u32 {
-    (delivery_limit - 3).min(delivery_limit.saturating_sub(u32::try_from(processes).unwrap_or(u32::MAX)))
+    (delivery_limit - 3)
+        .min(delivery_limit.saturating_sub(u32::try_from(processes).unwrap_or(u32::MAX)))
 }
 
 /// After how long a process takes the place of one that was killed.
@@ -274,17 +318,20 @@ fn conditions(random: &mut SmallRng) -> Conditions {
 }
 
 fn queue(random: &mut SmallRng, version: Version, number: usize) -> QueuePlan {
-    let order = pick(random, &[Order::None, Order::None, Order::None, Order::Queue, Order::RoutingKey]);
+    let order =
+        pick(random, &[Order::None, Order::None, Order::None, Order::Queue, Order::RoutingKey]);
     let mut strategies = vec![WaitStrategy::Tiers, WaitStrategy::Ladder, WaitStrategy::InProcess];
     if version == Version::V4_3 {
         strategies.push(WaitStrategy::Native);
     }
-    let strategy = if order.is_kept() { WaitStrategy::InProcess } else { pick(random, &strategies) };
+    let strategy =
+        if order.is_kept() { WaitStrategy::InProcess } else { pick(random, &strategies) };
     let concurrency = random.random_range(1..=4);
     let waits = random.random_range(1..=3);
     let delay = pick(random, &[secs(1), secs(2), secs(5)]);
     // With native delays every wait of a queue is the same.
-    let delays = (0..waits).map(|wait| if strategy == WaitStrategy::Native { delay } else { delay * (1 << wait) });
+    let delays = (0..waits)
+        .map(|wait| if strategy == WaitStrategy::Native { delay } else { delay * (1 << wait) });
     QueuePlan {
         name: format!("q{number}"),
         is_existing: false,
@@ -330,13 +377,20 @@ fn message(random: &mut SmallRng, queues: &[QueuePlan]) -> MessagePlan {
     };
     let attempts = ends.into_iter().map(|ends| attempt(random, ends)).collect();
     let deadline = pick(random, &[None, None, None, None, Some(secs(4)), Some(secs(20))]);
-    MessagePlan { at, queue: random.random_range(0..queues.len()), key: random.random_range(0..3), deadline, attempts }
+    MessagePlan {
+        at,
+        queue: random.random_range(0..queues.len()),
+        key: random.random_range(0..3),
+        deadline,
+        attempts,
+    }
 }
 
 /// Some messages are parked at once, others only after all their waits.
 fn replay(random: &mut SmallRng, queues: usize) -> ReplayPlan {
     let at = secs(10) + secs(110).mul_f64(random.random());
-    let (killed, cut) = (Disturbance::Killed, Disturbance::Cut { connection: random.random_range(0..2) });
+    let (killed, cut) =
+        (Disturbance::Killed, Disturbance::Cut { connection: random.random_range(0..2) });
     let disturbed = pick(random, &[None, None, Some(killed), Some(cut)]);
     let after = secs(2).mul_f64(random.random::<f64>().powi(3));
     ReplayPlan {
@@ -349,7 +403,8 @@ fn replay(random: &mut SmallRng, queues: usize) -> ReplayPlan {
     }
 }
 
-/// Some of what keeps copies from being published lasts for longer than the broker waits for an ack.
+/// Some of what keeps copies from being published lasts for longer than the broker waits for an
+/// ack.
 fn prolong(random: &mut SmallRng, fault: &mut Fault) {
     if let FaultKind::Alarm { lasts }
     | FaultKind::NoCopies { lasts }
@@ -376,9 +431,15 @@ fn kind(random: &mut SmallRng, process: usize, queues: usize) -> FaultKind {
     let queue = random.random_range(0..queues);
     match random.random_range(0..16) {
         10 | 14 => FaultKind::DeleteEmptyQueues,
-        11 => FaultKind::Full { place: pick(random, &[Place::Parked(queue), Place::Waits]), lasts: long },
+        11 => FaultKind::Full {
+            place: pick(random, &[Place::Parked(queue), Place::Waits]),
+            lasts: long,
+        },
         12 => FaultKind::NoBodies { lasts: long },
-        13 => FaultKind::SilentLeader { place: pick(random, &[Place::Parked(queue), Place::Waits]), lasts: long },
+        13 => FaultKind::SilentLeader {
+            place: pick(random, &[Place::Parked(queue), Place::Waits]),
+            lasts: long,
+        },
         0..2 => FaultKind::Cut { process, connection },
         2 => FaultKind::Close { process, connection },
         3 => FaultKind::Silence { process, connection, client: short, broker: long },

@@ -1,13 +1,15 @@
 //! Whole rehop services on a simulated RabbitMQ, in virtual time.
 //!
-//! A [`World`] runs a service's own code: its [`Service`](rehop::Service), its settings, its handlers. Instead of a real broker there is a
-//! [simulated one](rehop_simulator), and time passes only in the calls that let it, when no task can run. So a test publishes a message, kills the process,
-//! restarts the broker and lets two hours pass in milliseconds, without Docker, and the same seed gives the same run.
+//! A [`World`] runs a service's own code: its [`Service`](rehop::Service), its settings, its
+//! handlers. Instead of a real broker there is a [simulated one](rehop_simulator), and time passes
+//! only in the calls that let it, when no task can run. So a test publishes a message, kills the
+//! process, restarts the broker and lets two hours pass in milliseconds, without Docker, and the
+//! same seed gives the same run.
 //!
 //! # A handler that is not idempotent
 //!
-//! A message is delivered again if its process dies or its connection is lost. A handler that charges a card before it writes the receipt
-//! then charges twice. A test shows it:
+//! A message is delivered again if its process dies or its connection is lost. A handler that
+//! charges a card before it writes the receipt then charges twice. A test shows it:
 //!
 //! ```
 //! use std::sync::{Arc, Mutex};
@@ -47,19 +49,22 @@
 //!
 //! # rehop's own worlds
 //!
-//! A [`Scenario`] follows from a seed: the broker's release, the network, up to six processes, queues of each strategy, messages, what
-//! each attempt does, what breaks, and which parked messages operators send back. [`run`] runs the service on it, and [`check()`] compares
-//! what happened with what rehop promises. `make worlds` does this with 100,000 seeds. `make worlds SEED=7` prints the [`Story`] of seed 7;
-//! if it breaks a promise, the scenario is shortened first.
+//! A [`Scenario`] follows from a seed: the broker's release, the network, up to six processes,
+//! queues of each strategy, messages, what each attempt does, what breaks, and which parked
+//! messages operators send back. [`run`] runs the service on it, and [`check()`] compares what
+//! happened with what rehop promises. `make worlds` does this with 100,000 seeds.
+//! `make worlds SEED=7` prints the [`Story`] of seed 7; if it breaks a promise, the scenario is
+//! shortened first.
 //!
-//! Operators run the code of `rehop-operator`, which reaches the broker by AMQP alone. What it asks of the management API is not simulated:
-//! policies of a parked queue, the doctor, the page. Scenarios with operators need the feature `replays`, which a service's own tests can
-//! leave out.
+//! Operators run the code of `rehop-operator`, which reaches the broker by AMQP alone. What it asks
+//! of the management API is not simulated: policies of a parked queue, the doctor, the page.
+//! Scenarios with operators need the feature `replays`, which a service's own tests can leave out.
 //!
 //! # What is not simulated
 //!
-//! Permissions, except those that a scenario takes away; TLS; clusters; the sizes of frames; lapin itself. The tests on real brokers are there for
-//! these. That the simulated broker does what real ones do is checked by the conformance test of [`rehop_simulator`].
+//! Permissions, except those that a scenario takes away; TLS; clusters; the sizes of frames; lapin
+//! itself. The tests on real brokers are there for these. That the simulated broker does what real
+//! ones do is checked by the conformance test of [`rehop_simulator`].
 
 mod check;
 mod draw;
@@ -79,7 +84,8 @@ pub use record::{AttemptId, Happened, Recorded};
 pub use rehop_simulator::Version;
 pub use run::{Outcome, abandon, run};
 pub use scenario::{
-    AttemptEnd, AttemptPlan, Disturbance, Fault, FaultKind, MessagePlan, Place, QueuePlan, ReplayPlan, Scenario,
+    AttemptEnd, AttemptPlan, Disturbance, Fault, FaultKind, MessagePlan, Place, QueuePlan,
+    ReplayPlan, Scenario,
 };
 pub use stage::{Delivered, Fate, MessageId, ProcessEnd, Stop, World};
 pub use story::Story;

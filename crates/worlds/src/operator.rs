@@ -1,4 +1,5 @@
-//! An operator of a world: replays parked messages beside the services, by the code that the tool runs.
+//! An operator of a world: replays parked messages beside the services, by the code that the tool
+//! runs.
 
 use std::pin::pin;
 use std::sync::Arc;

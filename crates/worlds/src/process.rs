@@ -41,7 +41,11 @@ struct Log {
 }
 
 impl Shared {
-    pub(crate) fn new(scenario: Scenario, network: Network, kills: mpsc::UnboundedSender<Process>) -> Arc<Self> {
+    pub(crate) fn new(
+        scenario: Scenario,
+        network: Network,
+        kills: mpsc::UnboundedSender<Process>,
+    ) -> Arc<Self> {
         let log = Log { begun: vec![0; scenario.messages.len()], ..Log::default() };
         Arc::new(Self { scenario, network, kills, log: Mutex::new(log) })
     }
@@ -70,29 +74,35 @@ impl Shared {
     }
 
     fn begin(&self, process: Process, message: &Message<usize>) -> (AttemptId, AttemptPlan) {
-        let (at, number, waits, message) = (self.now(), message.attempt(), message.hop(), message.body);
+        let (at, number, waits, message) =
+            (self.now(), message.attempt(), message.hop(), message.body);
         let queued = self.queued_with(message);
         let mut log = self.log();
         let attempt = AttemptId(log.attempts);
         log.attempts += 1;
         let begun = log.begun[message];
         log.begun[message] += 1;
-        log.events.push(Recorded { at, event: Happened::Began { attempt, process, message, number, waits, queued } });
+        log.events.push(Recorded {
+            at,
+            event: Happened::Began { attempt, process, message, number, waits, queued },
+        });
         let attempts = &self.scenario.messages[message].attempts;
         (attempt, attempts[begun.min(attempts.len() - 1)])
     }
 
-    /// What stands in the message's queue, if that is ordered: not what is parked or stray, nor what an operator has sent back, which is behind later
-    /// ones.
+    /// What stands in the message's queue, if that is ordered: not what is parked or stray, nor
+    /// what an operator has sent back, which is behind later ones.
     fn queued_with(&self, message: usize) -> Vec<usize> {
-        let QueuePlan { name, order, .. } = &self.scenario.queues[self.scenario.messages[message].queue];
+        let QueuePlan { name, order, .. } =
+            &self.scenario.queues[self.scenario.messages[message].queue];
         if !order.is_kept() {
             return Vec::new();
         }
         let queued = self.network.broker(|broker, _| {
             let numbers = |queue: &str| {
                 let view = broker.queue(queue).unwrap_or_default();
-                // What is dead-lettered has left the queue, although its target may not have it yet.
+                // What is dead-lettered has left the queue, although its target may not have it
+                // yet.
                 view.ready
                     .iter()
                     .chain(&view.unacked)
@@ -100,7 +110,9 @@ impl Shared {
                     .collect::<Vec<usize>>()
             };
             // A parked message is stray if the parked queue was deleted.
-            let ended = [numbers(&format!("{name}.parked")), numbers(&format!("{NAMESPACE}.stray"))].concat();
+            let ended =
+                [numbers(&format!("{name}.parked")), numbers(&format!("{NAMESPACE}.stray"))]
+                    .concat();
             numbers(name).into_iter().filter(|message| !ended.contains(message)).collect::<Vec<_>>()
         });
         queued.into_iter().filter(|message| !self.network.was_replayed(*message)).collect()
@@ -156,7 +168,8 @@ pub(crate) fn settings(scenario: &Scenario) -> Settings {
         let retry = &mut queue.retry;
         retry.on_expired = Some(rehop::settings::Ending::Park);
         (retry.delivery_limit, retry.immediate) = (Some(plan.delivery_limit), Some(plan.immediate));
-        (retry.delays, retry.strategy) = (Some(Backoff::List(plan.delays.clone())), Some(plan.strategy));
+        (retry.delays, retry.strategy) =
+            (Some(Backoff::List(plan.delays.clone())), Some(plan.strategy));
         queue.consume.concurrency = Some(plan.concurrency);
         queue.consume.prefetch = Some(plan.prefetch);
         queue.consume.handler_timeout = Some(plan.handler_timeout);
@@ -192,7 +205,11 @@ pub(crate) async fn serve(
     dialing(shared.dialer(process), serving).await
 }
 
-async fn attempt(shared: Arc<Shared>, process: Process, message: Message<usize>) -> Result<(), Failure> {
+async fn attempt(
+    shared: Arc<Shared>,
+    process: Process,
+    message: Message<usize>,
+) -> Result<(), Failure> {
     if shared.is_dead(process) {
         return std::future::pending().await;
     }

@@ -47,7 +47,8 @@ pub enum Happened {
         number: u32,
         /// How often the message has waited, as the service says.
         waits: u32,
-        /// In an ordered queue: the messages that stand in the queue at this moment, and have no copy among the parked ones.
+        /// In an ordered queue: the messages that stand in the queue at this moment, and have no
+        /// copy among the parked ones.
         queued: Vec<usize>,
     },
     /// A handler has come to its end.

@@ -1,4 +1,5 @@
-//! Runs a scenario: starts the processes, publishes, breaks what is to break, lets everything come to rest, and stops.
+//! Runs a scenario: starts the processes, publishes, breaks what is to break, lets everything come
+//! to rest, and stops.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,7 +29,8 @@ pub struct Outcome {
     pub queues: BTreeMap<String, QueueView>,
     /// Copies that should not have been sent as they were.
     pub odd_copies: Vec<OddCopy>,
-    /// When the broker enforced its ack timeout or, on 4.3, cancelled a subscription for any reason.
+    /// When the broker enforced its ack timeout or, on 4.3, cancelled a subscription for any
+    /// reason.
     pub timeouts: Vec<Time>,
     /// Messages that operators have sent back, in order.
     pub replayed: Vec<Replayed>,
@@ -39,7 +41,8 @@ pub struct Outcome {
 /// The process that publishes. Those of the service follow.
 const PUBLISHER: Process = Process(0);
 
-/// Long enough for everything that has to end by itself: dead-lettering is tried every three minutes, an ack timeout takes half an hour.
+/// Long enough for everything that has to end by itself: dead-lettering is tried every three
+/// minutes, an ack timeout takes half an hour.
 const LONGEST_REST: Duration = Duration::from_secs(2 * 60 * 60);
 
 /// How long nothing must move for everything to be at rest: longer than anything is under way.
@@ -64,13 +67,15 @@ pub fn run(scenario: &Scenario) -> Result<Outcome, Error> {
 /// As [`run`].
 #[doc(hidden)]
 pub fn abandon(scenario: &Scenario, at: Time) -> Result<(), Error> {
-    let ended = in_virtual_time(scenario.seed, async { tokio::time::timeout(at, live(scenario)).await })?;
+    let ended =
+        in_virtual_time(scenario.seed, async { tokio::time::timeout(at, live(scenario)).await })?;
     // Without an end it was abandoned in time.
     ended.map_or(Ok(()), |outcome| outcome.map(drop))
 }
 
 fn in_virtual_time<T>(seed: u64, living: impl Future<Output = T>) -> Result<T, Error> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let runtime = runtime.map_err(|error| Error::Connect {
         broker: "a simulated one".to_owned(),
         problem: format!("no runtime can be made: {error}").into(),
@@ -95,7 +100,14 @@ async fn live(scenario: &Scenario) -> Result<Outcome, Error> {
     }
     let declaring = async { Topology::of(&settings)?.declare(&settings).await };
     dialing(shared.dialer(PUBLISHER), declaring).await?;
-    let mut run = Run { slots: Vec::new(), running: JoinSet::new(), killed, next: 1, shared, silent: Vec::new() };
+    let mut run = Run {
+        slots: Vec::new(),
+        running: JoinSet::new(),
+        killed,
+        next: 1,
+        shared,
+        silent: Vec::new(),
+    };
     for _ in 0..scenario.processes {
         run.slots.push(Slot::default());
     }
@@ -111,7 +123,8 @@ async fn live(scenario: &Scenario) -> Result<Outcome, Error> {
         run.until(fault.at).await;
         run.cause(*fault);
     }
-    let replayed_by = scenario.replays.iter().map(|replay| replay.at).max().unwrap_or_default() + LONGEST_REST;
+    let replayed_by =
+        scenario.replays.iter().map(|replay| replay.at).max().unwrap_or_default() + LONGEST_REST;
     loop {
         while operators.try_join_next().is_some() {}
         let is_replaying = !operators.is_empty() && run.shared.now() < replayed_by;
@@ -179,10 +192,16 @@ impl Run {
         self.next += 1;
         let (stop, stopped) = oneshot::channel();
         let shared = self.shared.clone();
-        let task = self.running.spawn(async move { (process, serve(shared, process, stopped).await) });
+        let task =
+            self.running.spawn(async move { (process, serve(shared, process, stopped).await) });
         let restart = self.shared.scenario.restart;
-        self.slots[slot] =
-            Slot { process: Some(process), task: Some(task), stop: Some(stop), restart, ..Slot::default() };
+        self.slots[slot] = Slot {
+            process: Some(process),
+            task: Some(task),
+            stop: Some(stop),
+            restart,
+            ..Slot::default()
+        };
     }
 
     /// Lets time pass until then: processes end, and others take their places.
@@ -194,7 +213,8 @@ impl Run {
                     self.start(slot);
                 }
             }
-            let next = self.slots.iter().filter_map(|slot| slot.starts_at).chain([at]).min().unwrap_or(at);
+            let next =
+                self.slots.iter().filter_map(|slot| slot.starts_at).chain([at]).min().unwrap_or(at);
             tokio::select! {
                 biased;
                 Some(process) = self.killed.recv() => self.kill(process),
@@ -227,7 +247,9 @@ impl Run {
     }
 
     fn kill(&mut self, process: Process) {
-        let Some(slot) = self.slots.iter_mut().find(|slot| slot.process == Some(process)) else { return };
+        let Some(slot) = self.slots.iter_mut().find(|slot| slot.process == Some(process)) else {
+            return;
+        };
         self.shared.bury(process);
         self.shared.network.kill(process);
         if let Some(task) = slot.task.take() {
@@ -270,7 +292,12 @@ impl Run {
             FaultKind::Close { process, connection: number } => {
                 if let Some(connection) = connection(self, process, number) {
                     network.broker(|broker, now| {
-                        broker.close(now, connection, 320, "CONNECTION_FORCED - closed by an operator");
+                        broker.close(
+                            now,
+                            connection,
+                            320,
+                            "CONNECTION_FORCED - closed by an operator",
+                        );
                     });
                 }
             }
@@ -292,18 +319,24 @@ impl Run {
             }
             FaultKind::Alarm { lasts } => {
                 network.broker(|broker, now| broker.set_alarm(now, Some(Alarm::Memory)));
-                self.later(lasts, |shared| shared.network.broker(|broker, now| broker.set_alarm(now, None)));
+                self.later(lasts, |shared| {
+                    shared.network.broker(|broker, now| broker.set_alarm(now, None))
+                });
             }
             FaultKind::SilentLeader { place, lasts } => {
                 let queues = self.at(place);
-                network.broker(|broker, now| queues.iter().for_each(|name| broker.silence(now, name, now + lasts)));
+                network.broker(|broker, now| {
+                    queues.iter().for_each(|name| broker.silence(now, name, now + lasts))
+                });
                 self.silent.extend(queues.into_iter().map(|queue| (queue, shared.now() + lasts)));
             }
             FaultKind::Full { place, lasts } => {
                 let queues = self.at(place);
                 let set = |network: &Network, queues: &[String], policy: Option<FieldTable>| {
                     network.broker(|broker, now| {
-                        queues.iter().for_each(|queue| broker.set_policy(now, queue, policy.clone()));
+                        queues
+                            .iter()
+                            .for_each(|queue| broker.set_policy(now, queue, policy.clone()));
                     });
                 };
                 set(network, &queues, Some(no_more_than(0)));
@@ -313,33 +346,42 @@ impl Run {
                     Place::Waits => shared.scenario.queues.iter().any(is_ladder),
                     Place::Work(_) => false,
                 };
-                // 3.10 goes on refusing publishers that it has refused if the limit is removed. rehop then opens another channel; the worker that
-                // dead-letters cannot, so it gets a limit that is never reached.
+                // 3.10 goes on refusing publishers that it has refused if the limit is removed.
+                // rehop then opens another channel; the worker that dead-letters cannot, so it gets
+                // a limit that is never reached.
                 let relief = gets_dead_letters.then(|| no_more_than(1_000_000));
                 self.later(lasts, move |shared| set(&shared.network, &queues, relief.clone()));
             }
             FaultKind::NoBodies { lasts } => {
                 network.broker(|broker, _| broker.max_message_size = 0);
-                self.later(lasts, |shared| shared.network.broker(|broker, _| broker.max_message_size = usize::MAX));
+                self.later(lasts, |shared| {
+                    shared.network.broker(|broker, _| broker.max_message_size = usize::MAX)
+                });
             }
             FaultKind::DeleteEmptyQueues => network.broker(|broker, now| {
                 // What is due at this moment moves to its next queue first.
                 broker.pass_time(now);
                 let is_empty = |(name, view): (&str, QueueView)| {
                     let is_of_work = shared.scenario.queues.iter().any(|queue| queue.name == name);
-                    // Without its leader a queue cannot be deleted, and what it will hold cannot be seen.
-                    let is_silent = self.silent.iter().any(|(silent, until)| silent == name && now <= *until);
-                    (!is_of_work && !is_silent && view.messages().next().is_none()).then(|| name.to_owned())
+                    // Without its leader a queue cannot be deleted, and what it will hold cannot be
+                    // seen.
+                    let is_silent =
+                        self.silent.iter().any(|(silent, until)| silent == name && now <= *until);
+                    (!is_of_work && !is_silent && view.messages().next().is_none())
+                        .then(|| name.to_owned())
                 };
                 let empty: Vec<_> = broker.queues().filter_map(is_empty).collect();
                 empty.iter().for_each(|name| broker.delete_queue(now, name));
             }),
             FaultKind::NoCopies { lasts } => {
-                let not_write = ["wait", "ladder", "park"].map(|name| format!("{NAMESPACE}.{name}")).to_vec();
+                let not_write =
+                    ["wait", "ladder", "park"].map(|name| format!("{NAMESPACE}.{name}")).to_vec();
                 let permissions = Permissions { not_write, ..Permissions::default() };
                 network.broker(|broker, _| broker.set_permissions(USER, permissions));
                 self.later(lasts, |shared| {
-                    shared.network.broker(|broker, _| broker.set_permissions(USER, Permissions::default()));
+                    shared
+                        .network
+                        .broker(|broker, _| broker.set_permissions(USER, Permissions::default()));
                 });
             }
         }
@@ -347,9 +389,14 @@ impl Run {
 
     fn held(&self) -> BTreeMap<(Process, usize), usize> {
         let mut most = BTreeMap::new();
-        for arrival in self.shared.network.arrivals().iter().filter(|arrival| arrival.process.is_service()) {
-            let message =
-                arrival.message.parse().ok().and_then(|number: usize| self.shared.scenario.messages.get(number));
+        for arrival in
+            self.shared.network.arrivals().iter().filter(|arrival| arrival.process.is_service())
+        {
+            let message = arrival
+                .message
+                .parse()
+                .ok()
+                .and_then(|number: usize| self.shared.scenario.messages.get(number));
             if let Some(message) = message {
                 let most = most.entry((arrival.process, message.queue)).or_default();
                 *most = arrival.held.max(*most);
@@ -396,7 +443,8 @@ impl Run {
                     _ => Duration::ZERO,
                 }
         };
-        let is_over = self.shared.scenario.faults.iter().all(|fault| ends_at(fault) < self.shared.now());
+        let is_over =
+            self.shared.scenario.faults.iter().all(|fault| ends_at(fault) < self.shared.now());
         is_over && self.slots.iter().all(|slot| slot.process.is_some() && slot.stop.is_some())
     }
 
@@ -410,7 +458,9 @@ impl Run {
     }
 
     fn queues(&self) -> BTreeMap<String, QueueView> {
-        self.shared.network.broker(|broker, _| broker.queues().map(|(name, view)| (name.to_owned(), view)).collect())
+        self.shared.network.broker(|broker, _| {
+            broker.queues().map(|(name, view)| (name.to_owned(), view)).collect()
+        })
     }
 }
 

@@ -1,4 +1,5 @@
-//! A world's plan: what is consumed how, what is published when, what each attempt does, and what breaks. Plain data.
+//! A world's plan: what is consumed how, what is published when, what each attempt does, and what
+//! breaks. Plain data.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,7 +9,8 @@ use rehop_simulator::{Time, Version};
 
 use crate::network::Conditions;
 
-/// Everything that is decided before a world begins. The same scenario and seed give the same run, event for event.
+/// Everything that is decided before a world begins. The same scenario and seed give the same run,
+/// event for event.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scenario {
     /// What the network's delays and the service's own randomness follow from.
@@ -23,7 +25,8 @@ pub struct Scenario {
     pub restart: Duration,
     /// How long the broker lets a delivery be unsettled, as the service's settings say.
     pub consumer_timeout: Duration,
-    /// The broker's own, if that is shorter. 4.3 obeys it only for queues that somebody else has declared.
+    /// The broker's own, if that is shorter. 4.3 obeys it only for queues that somebody else has
+    /// declared.
     pub enforced_timeout: Duration,
     /// How long a process that stops may take.
     pub grace: Duration,
@@ -42,7 +45,8 @@ pub struct Scenario {
 pub struct QueuePlan {
     /// Its name.
     pub name: String,
-    /// Whether somebody else has declared it, without a dead-letter exchange: above its limit the broker deletes a message.
+    /// Whether somebody else has declared it, without a dead-letter exchange: above its limit the
+    /// broker deletes a message.
     pub is_existing: bool,
     /// How its messages wait.
     pub strategy: WaitStrategy,
@@ -218,7 +222,8 @@ pub enum FaultKind {
     },
     /// An operator deletes the queues that are empty at this moment, work queues apart.
     DeleteEmptyQueues,
-    /// The service's user may not publish to the exchange behind which messages wait, nor to the one for parked messages.
+    /// The service's user may not publish to the exchange behind which messages wait, nor to the
+    /// one for parked messages.
     NoCopies {
         /// How long.
         lasts: Duration,
@@ -238,17 +243,36 @@ pub enum Place {
 
 impl fmt::Display for Scenario {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { seed, version, conditions, processes, grace, queues, messages, faults, replays, .. } = self;
+        let Self {
+            seed,
+            version,
+            conditions,
+            processes,
+            grace,
+            queues,
+            messages,
+            faults,
+            replays,
+            ..
+        } = self;
         let Self { restart, consumer_timeout, enforced_timeout, .. } = self;
         let timeouts = format!(
             "restart {restart:?}, grace {grace:?}, consumer_timeout {consumer_timeout:?}, enforced {enforced_timeout:?}"
         );
-        writeln!(f, "seed {seed}: RabbitMQ {version:?}, {processes} processes, {timeouts}, {conditions:?}")?;
+        writeln!(
+            f,
+            "seed {seed}: RabbitMQ {version:?}, {processes} processes, {timeouts}, {conditions:?}"
+        )?;
         queues.iter().try_for_each(|queue| writeln!(f, "  {queue:?}"))?;
         for (number, message) in messages.iter().enumerate() {
             let MessagePlan { at, queue, key, deadline, attempts } = message;
-            write!(f, "  {at:>9.3?} message {number} to queue {queue}, key {key}, deadline {deadline:?}:")?;
-            attempts.iter().try_for_each(|AttemptPlan { runs, ends }| write!(f, " {runs:?} {ends:?},"))?;
+            write!(
+                f,
+                "  {at:>9.3?} message {number} to queue {queue}, key {key}, deadline {deadline:?}:"
+            )?;
+            attempts
+                .iter()
+                .try_for_each(|AttemptPlan { runs, ends }| write!(f, " {runs:?} {ends:?},"))?;
             writeln!(f)?;
         }
         faults.iter().try_for_each(|fault| writeln!(f, "  {:>9.3?} {:?}", fault.at, fault.kind))?;

@@ -5,12 +5,14 @@ use crate::run::run;
 use crate::scenario::Scenario;
 
 impl Scenario {
-    /// The shortest scenario found that breaks the same promise, by leaving out faults, messages and attempts.
+    /// The shortest scenario found that breaks the same promise, by leaving out faults, messages
+    /// and attempts.
     pub fn shrunk(&self, promise: Promise) -> Self {
         let mut shortest = self.clone();
         loop {
             let candidates = shortest.shorter();
-            let Some(shorter) = candidates.into_iter().find(|scenario| scenario.breaks(promise)) else {
+            let Some(shorter) = candidates.into_iter().find(|scenario| scenario.breaks(promise))
+            else {
                 return shortest;
             };
             shortest = shorter;
@@ -19,7 +21,9 @@ impl Scenario {
 
     fn breaks(&self, promise: Promise) -> bool {
         let outcome = run(self);
-        outcome.is_ok_and(|outcome| check(self, &outcome).iter().any(|broken| broken.promise == promise))
+        outcome.is_ok_and(|outcome| {
+            check(self, &outcome).iter().any(|broken| broken.promise == promise)
+        })
     }
 
     /// This scenario with something left out, the largest parts first.

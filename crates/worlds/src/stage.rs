@@ -1,4 +1,5 @@
-//! A world for the tests of a service: its own code and handlers, on a simulated broker, in virtual time.
+//! A world for the tests of a service: its own code and handlers, on a simulated broker, in virtual
+//! time.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -27,11 +28,13 @@ use crate::run::BEGINNING;
 
 /// A simulated broker, and the processes that a test starts on it.
 ///
-/// Time passes only in [`pass`](Self::pass) and [`settle`](Self::settle), and in [`publish`](Self::publish) until the queue exists, as fast as the
-/// code runs: two hours take milliseconds. The same seed gives the same run.
+/// Time passes only in [`pass`](Self::pass) and [`settle`](Self::settle), and in
+/// [`publish`](Self::publish) until the queue exists, as fast as the code runs: two hours take
+/// milliseconds. The same seed gives the same run.
 ///
-/// What is simulated: the broker, the network, Tokio's clock, and the dates and random numbers that rehop uses. Not simulated: a handler's own
-/// use of threads, files, random numbers and the system's clock. A handler that blocks its thread blocks the world, and there is no network:
+/// What is simulated: the broker, the network, Tokio's clock, and the dates and random numbers that
+/// rehop uses. Not simulated: a handler's own use of threads, files, random numbers and the
+/// system's clock. A handler that blocks its thread blocks the world, and there is no network:
 /// instead of databases and remote services, handlers get fakes.
 ///
 /// ```
@@ -69,7 +72,8 @@ pub struct World {
     _dated: SimulatedDate,
 }
 
-/// Asks a process to stop, as SIGTERM does. Give it to [`with_graceful_shutdown`](rehop::Service::with_graceful_shutdown).
+/// Asks a process to stop, as SIGTERM does. Give it to
+/// [`with_graceful_shutdown`](rehop::Service::with_graceful_shutdown).
 #[derive(Debug)]
 pub struct Stop(oneshot::Receiver<()>);
 
@@ -145,8 +149,8 @@ impl World {
     ///
     /// # Panics
     ///
-    /// When there is another world on this thread, or it runs in a Tokio runtime: a world has a runtime of its own, so its test is a plain
-    /// `#[test]`.
+    /// When there is another world on this thread, or it runs in a Tokio runtime: a world has a
+    /// runtime of its own, so its test is a plain `#[test]`.
     pub fn new(seed: u64) -> Self {
         Self::of(seed, Version::V4_3, Conditions::default())
     }
@@ -162,7 +166,8 @@ impl World {
             "a world has a Tokio runtime of its own: make its test a plain #[test] instead of #[tokio::test]"
         );
         let alone = Alone::enter();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
         let runtime = runtime.unwrap_or_else(|error| panic!("no runtime can be made: {error}"));
         let seeded = rehop::internals::seed(seed);
         let (network, dated) = {
@@ -184,7 +189,8 @@ impl World {
         }
     }
 
-    /// Starts a process: it runs from the next time that time passes, and ends with this future, or when it is killed.
+    /// Starts a process: it runs from the next time that time passes, and ends with this future, or
+    /// when it is killed.
     ///
     /// If it ends with an error, [`error`](Self::error) has it.
     pub fn start<F, R>(&mut self, process: F) -> Process
@@ -194,7 +200,8 @@ impl World {
     {
         let id = Process(u32::try_from(self.processes.len()).unwrap_or(u32::MAX - 1) + 1);
         let (sender, receiver) = oneshot::channel();
-        let dialer = Arc::new(Dialer { network: self.network.clone(), process: id, user: USER.to_owned() });
+        let dialer =
+            Arc::new(Dialer { network: self.network.clone(), process: id, user: USER.to_owned() });
         let running = process(Stop(receiver));
         let (network, ended) = (self.network.clone(), Arc::new(OnceLock::new()));
         let told = ended.clone();
@@ -205,27 +212,43 @@ impl World {
             // What it has left behind does nothing any more.
             network.kill(id);
         });
-        self.processes.push(Running { process: id, task: task.abort_handle(), stop: Some(sender), ended });
+        self.processes.push(Running {
+            process: id,
+            task: task.abort_handle(),
+            stop: Some(sender),
+            ended,
+        });
         id
     }
 
-    /// Publishes a message as JSON to a queue that exists, and lets the services that were started declare it first.
+    /// Publishes a message as JSON to a queue that exists, and lets the services that were started
+    /// declare it first.
     ///
     /// # Panics
     ///
     /// When it is no JSON, and as [`publish_raw`](Self::publish_raw).
     pub fn publish(&mut self, queue: &str, message: &impl Serialize) -> MessageId {
-        let body = serde_json::to_vec(message).unwrap_or_else(|error| panic!("the message is no JSON: {error}"));
-        let properties = BasicProperties::default().with_content_type(name("application/json")).with_delivery_mode(2);
+        let body = serde_json::to_vec(message)
+            .unwrap_or_else(|error| panic!("the message is no JSON: {error}"));
+        let properties = BasicProperties::default()
+            .with_content_type(name("application/json"))
+            .with_delivery_mode(2);
         self.publish_raw(queue, properties, body)
     }
 
-    /// The same with any body and any properties, as another program may publish. If the properties have no `message_id`, it gets one.
+    /// The same with any body and any properties, as another program may publish. If the properties
+    /// have no `message_id`, it gets one.
     ///
     /// # Panics
     ///
-    /// When nobody declares the queue within a minute, and when the broker is stopped or has an alarm: it would not take the message.
-    pub fn publish_raw(&mut self, queue: &str, properties: BasicProperties, body: impl Into<Vec<u8>>) -> MessageId {
+    /// When nobody declares the queue within a minute, and when the broker is stopped or has an
+    /// alarm: it would not take the message.
+    pub fn publish_raw(
+        &mut self,
+        queue: &str,
+        properties: BasicProperties,
+        body: impl Into<Vec<u8>>,
+    ) -> MessageId {
         assert!(
             self.on_broker(|broker, _| broker.takes_messages()),
             "the broker takes no message while it is stopped or has an alarm: publish before that, or after it"
@@ -254,7 +277,8 @@ impl World {
         self.runtime.block_on(async { tokio::time::sleep(time).await });
     }
 
-    /// Lets time pass until every message has come to an end: handled, parked or gone. False if that takes longer than `most`.
+    /// Lets time pass until every message has come to an end: handled, parked or gone. False if
+    /// that takes longer than `most`.
     pub fn settle(&mut self, most: Duration) -> bool {
         let until = self.now().saturating_add(most);
         while self.now() < until {
@@ -287,7 +311,9 @@ impl World {
 
     /// Whether the future of a process has ended, or it was killed.
     pub fn has_ended(&self, process: Process) -> bool {
-        self.processes.iter().any(|running| running.process == process && running.task.is_finished())
+        self.processes
+            .iter()
+            .any(|running| running.process == process && running.task.is_finished())
     }
 
     /// Why a process ended, if it ended with an error or a panic.
@@ -389,12 +415,16 @@ impl World {
 }
 
 fn name(text: &str) -> ShortString {
-    ShortString::try_new(text).unwrap_or_else(|_| panic!("a name has at most 255 bytes, unlike {text:?}"))
+    ShortString::try_new(text)
+        .unwrap_or_else(|_| panic!("a name has at most 255 bytes, unlike {text:?}"))
 }
 
 /// What a panic said.
 fn text_of(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+    let text = panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied());
     format!("it panicked: {}", text.unwrap_or("without a text"))
 }
 
@@ -404,9 +434,15 @@ fn is_empty(view: &QueueView) -> bool {
 
 impl fmt::Debug for World {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let errors: Vec<_> =
-            self.processes.iter().filter_map(|of| Some((of.process, self.error(of.process)?))).collect();
-        f.debug_struct("World").field("version", &self.version).field("errors", &errors).finish_non_exhaustive()
+        let errors: Vec<_> = self
+            .processes
+            .iter()
+            .filter_map(|of| Some((of.process, self.error(of.process)?)))
+            .collect();
+        f.debug_struct("World")
+            .field("version", &self.version)
+            .field("errors", &errors)
+            .finish_non_exhaustive()
     }
 }
 

@@ -23,7 +23,9 @@ impl fmt::Display for Story<'_> {
             writeln!(f, "{at:>11.3?} {event:?}")?;
         }
         writeln!(f, "what is left:")?;
-        for (name, view) in outcome.queues.iter().filter(|(_, view)| view.messages().next().is_some()) {
+        for (name, view) in
+            outcome.queues.iter().filter(|(_, view)| view.messages().next().is_some())
+        {
             writeln!(f, "  {name}: {view:?}")?;
         }
         let broken = check(scenario, outcome);

@@ -8,8 +8,9 @@ use std::time::Duration;
 use rehop::settings::{Order, WaitStrategy};
 use rehop_simulator::QueueView;
 use rehop_worlds::{
-    AttemptEnd, AttemptId, AttemptPlan, Conditions, Fault, FaultKind, Happened, MessagePlan, OddCopy, Oddity, Outcome,
-    Process, Promise, QueuePlan, Recorded, ReplayPlan, Replayed, Scenario, Version, check,
+    AttemptEnd, AttemptId, AttemptPlan, Conditions, Fault, FaultKind, Happened, MessagePlan,
+    OddCopy, Oddity, Outcome, Process, Promise, QueuePlan, Recorded, ReplayPlan, Replayed,
+    Scenario, Version, check,
 };
 
 const fn secs(secs: u64) -> Duration {
@@ -31,7 +32,13 @@ fn scenario() -> Scenario {
         handler_timeout: secs(20),
     };
     let attempts = vec![AttemptPlan { runs: secs(1), ends: AttemptEnd::Succeeds }];
-    let message = |at| MessagePlan { at: secs(at), queue: 0, key: 0, deadline: None, attempts: attempts.clone() };
+    let message = |at| MessagePlan {
+        at: secs(at),
+        queue: 0,
+        key: 0,
+        deadline: None,
+        attempts: attempts.clone(),
+    };
     Scenario {
         seed: 0,
         version: Version::V4_0,
@@ -95,7 +102,8 @@ fn outcome(events: Vec<Recorded>) -> Outcome {
 }
 
 fn broken(scenario: &Scenario, outcome: &Outcome) -> Vec<Promise> {
-    let mut broken: Vec<_> = check(scenario, outcome).into_iter().map(|violation| violation.promise).collect();
+    let mut broken: Vec<_> =
+        check(scenario, outcome).into_iter().map(|violation| violation.promise).collect();
     broken.dedup();
     broken
 }
@@ -122,13 +130,16 @@ fn a_message_that_ends_nowhere_is_lost() {
 
 #[test]
 fn a_world_that_does_not_come_to_rest_does_not_end() {
-    breaks(Promise::EverythingEnds, |_, events| events.retain(|recorded| recorded.event != Happened::AtRest));
+    breaks(Promise::EverythingEnds, |_, events| {
+        events.retain(|recorded| recorded.event != Happened::AtRest)
+    });
 }
 
 #[test]
 fn a_standstill_once_nothing_breaks_is_noticed() {
     breaks(Promise::NothingStandsStill, |_, events| {
-        for recorded in events.iter_mut().skip_while(|recorded| recorded.event != Happened::AtRest) {
+        for recorded in events.iter_mut().skip_while(|recorded| recorded.event != Happened::AtRest)
+        {
             recorded.at += secs(1_000);
         }
     });
@@ -156,7 +167,10 @@ fn an_innocent_message_that_is_parked_beside_poison_is_noticed() {
     let mut events = events();
     events.retain(|recorded| !matches!(recorded.event, Happened::Ended(AttemptId(1), _)));
     let parked = rehop_simulator::QueueView { ready: vec!["1".to_owned()], ..Default::default() };
-    let outcome = Outcome { queues: BTreeMap::from([("orders.parked".to_owned(), parked)]), ..outcome(events) };
+    let outcome = Outcome {
+        queues: BTreeMap::from([("orders.parked".to_owned(), parked)]),
+        ..outcome(events)
+    };
     assert!(broken(&scenario, &outcome).contains(&Promise::PoisonIsParkedAlone));
 }
 
@@ -167,7 +181,9 @@ fn two_handlers_where_one_may_run_are_too_many() {
 
 #[test]
 fn a_process_that_holds_more_than_its_prefetch_is_noticed() {
-    let held = |most| broken(&scenario(), &Outcome { held: [((PROCESS, 0), most)].into(), ..outcome(events()) });
+    let held = |most| {
+        broken(&scenario(), &Outcome { held: [((PROCESS, 0), most)].into(), ..outcome(events()) })
+    };
     assert_eq!((held(10), held(11)), (vec![], vec![Promise::PrefetchIsKept]));
 }
 
@@ -198,7 +214,9 @@ fn an_attempt_after_the_deadline_is_noticed() {
 
 #[test]
 fn an_attempt_after_a_stop_is_noticed() {
-    breaks(Promise::NothingBeginsAfterAStop, |_, events| events.insert(4, happened(2, Happened::AskedToStop(PROCESS))));
+    breaks(Promise::NothingBeginsAfterAStop, |_, events| {
+        events.insert(4, happened(2, Happened::AskedToStop(PROCESS)))
+    });
 }
 
 #[test]
@@ -224,7 +242,10 @@ fn a_copy_that_is_sent_during_an_alarm_is_noticed() {
 
 #[test]
 fn a_copy_without_the_failures_that_led_to_it_is_noticed() {
-    is_odd(Oddity::WithoutHistory { waits: 2, failures: 1, has_failed: true }, &[Promise::CopiesTellTheirHistory]);
+    is_odd(
+        Oddity::WithoutHistory { waits: 2, failures: 1, has_failed: true },
+        &[Promise::CopiesTellTheirHistory],
+    );
 }
 
 /// A copy that is sent after 4 s breaks these promises.
@@ -238,7 +259,8 @@ fn is_odd(oddity: Oddity, promises: &[Promise]) {
 fn an_attempt_before_the_end_of_its_wait_is_noticed() {
     let after = |seconds: u64, promises: &[Promise]| {
         let mut events = events();
-        let [mut second, end] = [began(seconds, 2, 1, &[1]), ended(seconds + 1, 2, AttemptEnd::Succeeds)];
+        let [mut second, end] =
+            [began(seconds, 2, 1, &[1]), ended(seconds + 1, 2, AttemptEnd::Succeeds)];
         if let Happened::Began { waits, number, .. } = &mut second.event {
             (*waits, *number) = (1, 2);
         }
@@ -255,7 +277,9 @@ fn an_attempt_before_the_end_of_its_wait_is_noticed() {
 #[test]
 fn an_attempt_that_does_not_count_those_before_it_is_noticed() {
     breaks(Promise::AttemptsAreThoseOfThePolicy, |scenario, events| {
-        scenario.messages[0].attempts.insert(0, AttemptPlan { runs: secs(0), ends: AttemptEnd::Fails });
+        scenario.messages[0]
+            .attempts
+            .insert(0, AttemptPlan { runs: secs(0), ends: AttemptEnd::Fails });
         events.splice(2..2, [began(1, 2, 0, &[0]), ended(1, 2, AttemptEnd::Fails)]);
     });
 }
@@ -263,10 +287,19 @@ fn an_attempt_that_does_not_count_those_before_it_is_noticed() {
 #[test]
 fn a_replay_that_fails_or_does_not_end_is_noticed() {
     let operator = Process(1_000_000);
-    breaks(Promise::ReplaysEnd, |_, events| events.insert(7, happened(5, Happened::ReplayBegan(operator, 0))));
+    breaks(Promise::ReplaysEnd, |_, events| {
+        events.insert(7, happened(5, Happened::ReplayBegan(operator, 0)))
+    });
     breaks(Promise::ReplaysEnd, |scenario, events| {
         let (batches, disturbed) = (Vec::new(), None);
-        scenario.replays = vec![ReplayPlan { at: secs(5), queue: 0, most: None, batches, in_flight: 1, disturbed }];
+        scenario.replays = vec![ReplayPlan {
+            at: secs(5),
+            queue: 0,
+            most: None,
+            batches,
+            in_flight: 1,
+            disturbed,
+        }];
         let failed = happened(5, Happened::ReplayEnded(operator, Err("no queue".to_owned())));
         events.splice(7..7, [happened(5, Happened::ReplayBegan(operator, 0)), failed]);
     });
@@ -328,7 +361,10 @@ fn a_fine_message_that_is_parked_beside_refused_copies_is_noticed() {
     let mut events = events();
     events.retain(|recorded| *recorded != ended(4, 1, AttemptEnd::Succeeds));
     let parked = QueueView { ready: vec!["1".to_owned()], ..QueueView::default() };
-    let outcome = Outcome { queues: BTreeMap::from([("orders.parked".to_owned(), parked)]), ..outcome(events) };
+    let outcome = Outcome {
+        queues: BTreeMap::from([("orders.parked".to_owned(), parked)]),
+        ..outcome(events)
+    };
     assert_eq!(broken(&scenario, &outcome), [Promise::NothingFineIsParked]);
 }
 

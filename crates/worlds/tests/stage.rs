@@ -23,12 +23,13 @@ type Log = Arc<Mutex<Vec<String>>>;
 fn settings() -> Settings {
     let mut settings = Settings::default();
     let retry = &mut settings.queue_mut("orders").retry;
-    (retry.immediate, retry.delays) = (Some(0), Some(rehop::Backoff::List(vec![secs(60), secs(3_600)])));
+    (retry.immediate, retry.delays) =
+        (Some(0), Some(rehop::Backoff::List(vec![secs(60), secs(3_600)])));
     settings
 }
 
-/// A service whose handler charges a card and, a second later, writes a receipt. It remembers nothing, so a message that comes again is
-/// charged again.
+/// A service whose handler charges a card and, a second later, writes a receipt. It remembers
+/// nothing, so a message that comes again is charged again.
 async fn forgetful(log: Log, stop: Stop) {
     let charge = move |order: Message<u32>| {
         let log = log.clone();
@@ -49,7 +50,11 @@ async fn failing(for_long: Duration, log: Log, stop: Stop) {
         let log = log.clone();
         async move {
             let age = rehop::Timestamp::now().since(order.first_seen());
-            log.lock().unwrap().push(format!("attempt {} after {} s", order.attempt(), age.as_secs()));
+            log.lock().unwrap().push(format!(
+                "attempt {} after {} s",
+                order.attempt(),
+                age.as_secs()
+            ));
             if age < for_long { Err(Failure::transient("not yet")) } else { Ok(()) }
         }
     };
@@ -121,7 +126,8 @@ fn a_message_that_waits_in_its_queue_has_its_immediate_attempts_once() {
     let policy = settings.policy("orders").unwrap();
     assert_eq!((policy.max_attempts(), policy.max_deliveries()), (4, 13));
     let wait = Outcome::Wait(secs(30));
-    let expected = [(1, Outcome::Requeue), (2, wait), (3, wait), (4, Outcome::Park(Reason::Exhausted))];
+    let expected =
+        [(1, Outcome::Requeue), (2, wait), (3, wait), (4, Outcome::Park(Reason::Exhausted))];
     assert_eq!(attempts(settings), expected);
 }
 
@@ -135,13 +141,18 @@ fn a_message_of_another_program_is_decoded_and_keeps_its_id() {
             async { Ok::<_, Failure>(()) }
         };
         let consumer = Consumer::new("orders", read).decode(Raw);
-        rehop::Service::new(&Settings::default()).with_consumer(consumer).with_graceful_shutdown(stop).await
+        rehop::Service::new(&Settings::default())
+            .with_consumer(consumer)
+            .with_graceful_shutdown(stop)
+            .await
     });
     let expired = (world.date() - secs(1)).duration_since(UNIX_EPOCH).unwrap().as_millis();
     let header = AMQPValue::LongLongInt(i64::try_from(expired).unwrap());
     let headers = FieldTable::from(BTreeMap::from([("rehop-expires-at".into(), header)]));
-    let late = world.publish_raw("orders", BasicProperties::default().with_headers(headers), "late");
-    let order = world.publish_raw("orders", BasicProperties::default().with_message_id("a".into()), "text");
+    let late =
+        world.publish_raw("orders", BasicProperties::default().with_headers(headers), "late");
+    let order =
+        world.publish_raw("orders", BasicProperties::default().with_message_id("a".into()), "text");
     assert!(world.settle(secs(60)), "{world:?}");
     assert_eq!(*log.lock().unwrap(), ["Some(\"a\") b\"text\""]);
     assert_eq!((order.as_str(), world.fate(&late)), ("a", Fate::In("orders.parked".to_owned())));

@@ -7,8 +7,8 @@ use std::time::Duration;
 use rehop::settings::{Order, WaitStrategy};
 use rehop_simulator::Version;
 use rehop_worlds::{
-    AttemptEnd, AttemptPlan, Conditions, Fault, FaultKind, Happened, MessagePlan, Outcome, Place, QueuePlan, Scenario,
-    Story, abandon, check, run,
+    AttemptEnd, AttemptPlan, Conditions, Fault, FaultKind, Happened, MessagePlan, Outcome, Place,
+    QueuePlan, Scenario, Story, abandon, check, run,
 };
 
 const fn secs(secs: u64) -> Duration {
@@ -76,7 +76,9 @@ fn the_same_seed_gives_the_same_run_event_for_event() {
 fn a_few_hundred_worlds_keep_every_promise() {
     std::thread::scope(|scope| {
         for half in 0..2 {
-            scope.spawn(move || (0..150).for_each(|number| drop(kept(&Scenario::draw(2 * number + half)))));
+            scope.spawn(move || {
+                (0..150).for_each(|number| drop(kept(&Scenario::draw(2 * number + half))))
+            });
         }
     });
 }
@@ -85,15 +87,22 @@ fn a_few_hundred_worlds_keep_every_promise() {
 fn after_lost_connections_no_more_handlers_run_than_the_settings_allow() {
     for version in VERSIONS {
         let cut = |at| fault(at, FaultKind::Cut { process: 0, connection: 0 });
-        let outcome = kept(&Scenario { faults: vec![cut(3), cut(5), cut(7)], ..quiet(version, 1, 1) });
-        assert!(count(&outcome, |event| matches!(event, Happened::Began { .. })) > 1, "it came again");
+        let outcome =
+            kept(&Scenario { faults: vec![cut(3), cut(5), cut(7)], ..quiet(version, 1, 1) });
+        assert!(
+            count(&outcome, |event| matches!(event, Happened::Began { .. })) > 1,
+            "it came again"
+        );
     }
 }
 
 #[test]
 fn a_service_that_stops_while_the_broker_is_away_lets_its_handlers_end() {
     for version in VERSIONS {
-        let faults = vec![fault(3, FaultKind::Restart { down: secs(60) }), fault(4, FaultKind::Stop { process: 0 })];
+        let faults = vec![
+            fault(3, FaultKind::Restart { down: secs(60) }),
+            fault(4, FaultKind::Stop { process: 0 }),
+        ];
         let outcome = kept(&Scenario { faults, ..quiet(version, 5, 5) });
         assert_eq!(count(&outcome, |event| matches!(event, Happened::Dropped(_))), 0);
     }
@@ -102,32 +111,42 @@ fn a_service_that_stops_while_the_broker_is_away_lets_its_handlers_end() {
 #[test]
 fn a_service_that_stops_begins_none_of_what_waits_in_it() {
     for version in VERSIONS {
-        let scenario = Scenario { faults: vec![fault(20, FaultKind::Stop { process: 0 })], ..quiet(version, 20, 2) };
+        let scenario = Scenario {
+            faults: vec![fault(20, FaultKind::Stop { process: 0 })],
+            ..quiet(version, 20, 2)
+        };
         let outcome = kept(&scenario);
-        assert_eq!(count(&outcome, |event| matches!(event, Happened::Started(_))), 2, "another process goes on");
+        assert_eq!(
+            count(&outcome, |event| matches!(event, Happened::Started(_))),
+            2,
+            "another process goes on"
+        );
     }
 }
 
-/// The next attempt is due at 3.5 s, shortly after the stop. The session has not noticed the stop: it waits for an answer, because the subscription
-/// that brought the message is being replaced.
+/// The next attempt is due at 3.5 s, shortly after the stop. The session has not noticed the stop:
+/// it waits for an answer, because the subscription that brought the message is being replaced.
 #[test]
 fn a_service_that_stops_while_a_session_waits_for_the_broker_begins_nothing() {
     for version in VERSIONS {
         let mut scenario = quiet(version, 1, 1);
         let queue = &mut scenario.queues[0];
-        (queue.strategy, queue.immediate, queue.delays) = (WaitStrategy::InProcess, 0, vec![secs(2), secs(2)]);
+        (queue.strategy, queue.immediate, queue.delays) =
+            (WaitStrategy::InProcess, 0, vec![secs(2), secs(2)]);
         let runs = Duration::from_millis(500);
         let attempts = [AttemptEnd::Fails, AttemptEnd::Fails, AttemptEnd::Succeeds];
         scenario.messages[0].attempts = attempts.map(|ends| AttemptPlan { runs, ends }).to_vec();
-        let silence = FaultKind::Silence { process: 0, connection: 0, client: secs(20), broker: secs(20) };
+        let silence =
+            FaultKind::Silence { process: 0, connection: 0, client: secs(20), broker: secs(20) };
         let stop = Fault { at: Duration::from_millis(3_300), kind: FaultKind::Stop { process: 0 } };
         scenario.faults = vec![Fault { at: Duration::from_millis(1_200), kind: silence }, stop];
         kept(&scenario);
     }
 }
 
-/// What a handler of one process gives back is suspect in the other, which then ends its subscription while a message comes every millisecond. 3.10
-/// and 4.0 count what is on its way to a subscription when it is cancelled.
+/// What a handler of one process gives back is suspect in the other, which then ends its
+/// subscription while a message comes every millisecond. 3.10 and 4.0 count what is on its way to a
+/// subscription when it is cancelled.
 #[test]
 fn while_subscriptions_end_the_broker_counts_nothing_but_attempts() {
     for version in VERSIONS {
@@ -158,12 +177,17 @@ fn a_copy_that_a_full_wait_queue_refuses_is_stored_soon_after_the_limit_of_the_q
     for version in VERSIONS {
         // A full queue still takes the first copy, and refuses the others.
         let mut scenario = quiet(version, 3, 3);
-        let attempts = [AttemptEnd::Fails, AttemptEnd::Succeeds].map(|ends| AttemptPlan { runs: secs(1), ends });
+        let attempts = [AttemptEnd::Fails, AttemptEnd::Succeeds]
+            .map(|ends| AttemptPlan { runs: secs(1), ends });
         scenario.messages.iter_mut().for_each(|message| message.attempts = attempts.to_vec());
         (scenario.queues[0].immediate, scenario.queues[0].delays) = (0, vec![secs(30)]);
         scenario.faults = vec![fault(0, FaultKind::Full { place: Place::Waits, lasts: secs(20) })];
         let outcome = kept(&scenario);
-        let last = outcome.events.iter().rfind(|recorded| matches!(recorded.event, Happened::Ended(..))).unwrap();
+        let last = outcome
+            .events
+            .iter()
+            .rfind(|recorded| matches!(recorded.event, Happened::Ended(..)))
+            .unwrap();
         assert!(last.at < secs(90), "it took {:?}", last.at);
     }
 }
@@ -171,20 +195,23 @@ fn a_copy_that_a_full_wait_queue_refuses_is_stored_soon_after_the_limit_of_the_q
 #[test]
 fn a_service_that_loses_its_connection_while_it_stops_publishes_nothing_twice() {
     for version in VERSIONS {
-        let faults =
-            vec![fault(3, FaultKind::Stop { process: 0 }), fault(4, FaultKind::Cut { process: 0, connection: 0 })];
+        let faults = vec![
+            fault(3, FaultKind::Stop { process: 0 }),
+            fault(4, FaultKind::Cut { process: 0, connection: 0 }),
+        ];
         let mut scenario = Scenario { faults, ..quiet(version, 5, 5) };
         for message in &mut scenario.messages {
             message.attempts.insert(0, AttemptPlan { runs: secs(8), ends: AttemptEnd::Fails });
         }
         let outcome = kept(&scenario);
-        let handled = count(&outcome, |event| matches!(event, Happened::Ended(_, AttemptEnd::Succeeds)));
+        let handled =
+            count(&outcome, |event| matches!(event, Happened::Ended(_, AttemptEnd::Succeeds)));
         assert_eq!(handled, 5, "each message was handled once");
     }
 }
 
-/// A line of eight messages takes longer than the ack timeout, so all that is held has to go back before the broker takes it. Beside it,
-/// messages of other keys come without end.
+/// A line of eight messages takes longer than the ack timeout, so all that is held has to go back
+/// before the broker takes it. Beside it, messages of other keys come without end.
 #[test]
 fn a_busy_ordered_queue_gives_back_in_time_what_a_long_line_holds() {
     for version in VERSIONS {
@@ -204,18 +231,25 @@ fn a_busy_ordered_queue_gives_back_in_time_what_a_long_line_holds() {
             ..scenario.messages[0].clone()
         };
         // The line goes on behind them.
-        let mut others: Vec<_> = (0..6_000).map(|number| quick(number, 1 + (number % 2) as u8)).collect();
+        let mut others: Vec<_> =
+            (0..6_000).map(|number| quick(number, 1 + (number % 2) as u8)).collect();
         others[200].key = 0;
         scenario.messages.extend(others);
         let outcome = kept(&scenario);
-        let last = outcome.events.iter().rfind(|event| matches!(event.event, Happened::Began { .. }));
-        assert!(last.unwrap().at > secs(150), "{version:?}: the queue is busy for longer than the ack timeout");
+        let last =
+            outcome.events.iter().rfind(|event| matches!(event.event, Happened::Began { .. }));
+        assert!(
+            last.unwrap().at > secs(150),
+            "{version:?}: the queue is busy for longer than the ack timeout"
+        );
     }
 }
 
-/// More waits here than can be handled before the broker takes it back. If all of it stayed, each message would be late again and again.
+/// More waits here than can be handled before the broker takes it back. If all of it stayed, each
+/// message would be late again and again.
 #[test]
-fn what_waits_when_the_broker_takes_messages_back_sooner_than_the_settings_say_is_handled_in_the_end() {
+fn what_waits_when_the_broker_takes_messages_back_sooner_than_the_settings_say_is_handled_in_the_end()
+ {
     for version in VERSIONS {
         let mut scenario = quiet(version, 300, 1);
         scenario.enforced_timeout = secs(15);
@@ -226,8 +260,12 @@ fn what_waits_when_the_broker_takes_messages_back_sooner_than_the_settings_say_i
         let outcome = kept(&scenario);
         // The first channel that is closed names the timeout; 4.3 obeys its consumers.
         assert_eq!(outcome.timeouts.len(), usize::from(version < Version::V4_3), "{version:?}");
-        let handled = count(&outcome, |event| matches!(event, Happened::Ended(_, AttemptEnd::Succeeds)));
-        assert!(handled >= 300 && outcome.queues["orders.parked"].messages().next().is_none(), "{version:?}");
+        let handled =
+            count(&outcome, |event| matches!(event, Happened::Ended(_, AttemptEnd::Succeeds)));
+        assert!(
+            handled >= 300 && outcome.queues["orders.parked"].messages().next().is_none(),
+            "{version:?}"
+        );
     }
 }
 
@@ -237,8 +275,11 @@ fn a_runtime_may_end_while_hundreds_of_deliveries_wait() {
     scenario.queues[0].prefetch = 1_000;
     // Proven quickly, so that the window opens wide; then one that never ends.
     for (number, message) in scenario.messages.iter_mut().enumerate() {
-        let (runs, ends) =
-            if number < 900 { (Duration::ZERO, AttemptEnd::Succeeds) } else { (secs(1), AttemptEnd::Hangs) };
+        let (runs, ends) = if number < 900 {
+            (Duration::ZERO, AttemptEnd::Succeeds)
+        } else {
+            (secs(1), AttemptEnd::Hangs)
+        };
         message.attempts = vec![AttemptPlan { runs, ends }];
     }
     abandon(&scenario, secs(10)).unwrap();

@@ -43,11 +43,15 @@ fn text(id: SpanId) -> String {
 }
 
 fn attribute(span: &SpanData, name: &str) -> Option<String> {
-    span.attributes.iter().find(|attribute| attribute.key.as_str() == name).map(|attribute| attribute.value.to_string())
+    span.attributes
+        .iter()
+        .find(|attribute| attribute.key.as_str() == name)
+        .map(|attribute| attribute.value.to_string())
 }
 
 fn timed(span: &SpanData, publisher: &str) -> Timed {
-    let nanos = |at: std::time::SystemTime| at.duration_since(UNIX_EPOCH).unwrap().as_nanos() as i128;
+    let nanos =
+        |at: std::time::SystemTime| at.duration_since(UNIX_EPOCH).unwrap().as_nanos() as i128;
     Timed {
         id: text(span.span_context.span_id()),
         parent: text(span.parent_span_id),
@@ -68,14 +72,16 @@ fn is_early(id: &str, trace: &[SpanData]) -> bool {
 }
 
 #[test]
-fn in_no_world_is_a_clock_doubted_on_one_host_or_after_a_wait_on_two_and_no_chain_is_in_two_traces() {
+fn in_no_world_is_a_clock_doubted_on_one_host_or_after_a_wait_on_two_and_no_chain_is_in_two_traces()
+{
     let kept = Kept::default();
     let builder = SdkTracerProvider::builder().with_id_generator(rehop::telemetry::ChainIds::new());
     opentelemetry::global::set_tracer_provider(builder.with_span_processor(kept.clone()).build());
     let (mut waits, mut deaths) = (0, 0);
     for seed in 0..WORLDS {
         run(&Scenario::draw(seed)).unwrap();
-        let (mut traces, mut chains) = (HashMap::<TraceId, Vec<SpanData>>::new(), HashMap::<String, TraceId>::new());
+        let (mut traces, mut chains) =
+            (HashMap::<TraceId, Vec<SpanData>>::new(), HashMap::<String, TraceId>::new());
         for span in kept.0.lock().unwrap().drain(..) {
             let trace = span.span_context.trace_id();
             if let Some(chain) = attribute(&span, "rehop.chain_id") {
@@ -86,10 +92,15 @@ fn in_no_world_is_a_clock_doubted_on_one_host_or_after_a_wait_on_two_and_no_chai
             traces.entry(trace).or_default().push(span);
         }
         for spans in traces.values() {
-            let on = |publisher: &str| spans.iter().map(|span| timed(span, publisher)).collect::<Vec<_>>();
+            let on = |publisher: &str| {
+                spans.iter().map(|span| timed(span, publisher)).collect::<Vec<_>>()
+            };
             assert_eq!(doubted(&on("service")), [], "world {seed}: {spans:#?}");
             for (id, shift) in doubted(&on("producer")) {
-                assert!(is_early(id, spans), "world {seed}: {id} would be moved by {shift:?}: {spans:#?}");
+                assert!(
+                    is_early(id, spans),
+                    "world {seed}: {id} would be moved by {shift:?}: {spans:#?}"
+                );
             }
         }
     }

@@ -1,6 +1,8 @@
-//! An idempotent handler: an inbox table records each message in the transaction of its effect, so a duplicate changes nothing.
+//! An idempotent handler: an inbox table records each message in the transaction of its effect, so
+//! a duplicate changes nothing.
 //!
-//! The database is the handler's state. A message can come twice: if a crash or a lost connection prevents its ack, and if its publisher sent it twice.
+//! The database is the handler's state. A message can come twice: if a crash or a lost connection
+//! prevents its ack, and if its publisher sent it twice.
 
 #![allow(clippy::print_stdout, reason = "an example is read on standard output")]
 
@@ -14,21 +16,27 @@ struct Order {
     amount: i64,
 }
 
-const TABLES: &str = "CREATE TABLE inbox (message_id TEXT PRIMARY KEY); CREATE TABLE account (balance INTEGER);
+const TABLES: &str =
+    "CREATE TABLE inbox (message_id TEXT PRIMARY KEY); CREATE TABLE account (balance INTEGER);
                       INSERT INTO account VALUES (100);";
 
 async fn charge(order: Message<Order>, pool: SqlitePool) -> Result<(), Failure> {
     let Some(id) = order.message_id() else {
-        return Err(Failure::permanent("without a message id, a duplicate could not be recognised"));
+        return Err(Failure::permanent(
+            "without a message id, a duplicate could not be recognised",
+        ));
     };
     let mut transaction = pool.begin().await?;
-    let inbox = sqlx::query("INSERT OR IGNORE INTO inbox VALUES (?)").bind(id).execute(&mut *transaction).await?;
+    let inbox = sqlx::query("INSERT OR IGNORE INTO inbox VALUES (?)")
+        .bind(id)
+        .execute(&mut *transaction)
+        .await?;
     if inbox.rows_affected() == 0 {
         println!("order {} was charged before", order.body.id);
         return Ok(());
     }
-    let charge =
-        sqlx::query_scalar("UPDATE account SET balance = balance - ? RETURNING balance").bind(order.body.amount);
+    let charge = sqlx::query_scalar("UPDATE account SET balance = balance - ? RETURNING balance")
+        .bind(order.body.amount);
     let balance: i64 = charge.fetch_one(&mut *transaction).await?;
     transaction.commit().await?; // both changes, or neither
     println!("order {} is charged; the balance is {balance}", order.body.id);

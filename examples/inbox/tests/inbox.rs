@@ -18,5 +18,6 @@ fn program(_: &str) -> PathBuf {
 async fn inbox_has_one_effect_for_two_messages_with_one_id() {
     client(&["inbox.orders"]).await;
     let lines = ["order 7 is charged; the balance is 88", "order 7 was charged before"];
-    check("inbox", "INT", &lines, "stopped cleanly: handled 2, requeued 0, waited 0, parked 0").await;
+    check("inbox", "INT", &lines, "stopped cleanly: handled 2, requeued 0, waited 0, parked 0")
+        .await;
 }

@@ -20,15 +20,17 @@ async fn forget(client: &Client, queues: &[&str]) {
     }
 }
 
-/// Runs an example until it has printed these lines, in any order, then sends it the signal. Then it must print the last line.
+/// Runs an example until it has printed these lines, in any order, then sends it the signal. Then
+/// it must print the last line.
 ///
-/// A stop hands back what no handler has begun, so the lines have to name everything that the last one counts.
+/// A stop hands back what no handler has begun, so the lines have to name everything that the last
+/// one counts.
 pub(crate) async fn check(name: &str, signal: &str, lines: &[&str], last: &str) {
     check_with(name, "127.0.0.1:0", signal, lines, std::future::ready(()), last).await;
 }
 
-/// The same, for an example that listens on this address, and whose last line counts more than the lines name: the signal also
-/// waits for `done`.
+/// The same, for an example that listens on this address, and whose last line counts more than the
+/// lines name: the signal also waits for `done`.
 pub(crate) async fn check_with(
     name: &str,
     listen: &str,
@@ -43,7 +45,8 @@ pub(crate) async fn check_with(
         .spawn()
         .unwrap();
     let pid = example.id().unwrap();
-    let (mut out, mut err) = (BufReader::new(example.stdout.take().unwrap()).lines(), example.stderr.take().unwrap());
+    let (mut out, mut err) =
+        (BufReader::new(example.stdout.take().unwrap()).lines(), example.stderr.take().unwrap());
     let errors = tokio::spawn(async move {
         let mut text = String::new();
         err.read_to_string(&mut text).await.map(|_| text).unwrap()
@@ -64,18 +67,22 @@ pub(crate) async fn check_with(
         }
         example.wait().await.unwrap()
     };
-    let status = tokio::time::timeout(SOON, ending).await.expect("the example ends when it is told to");
+    let status =
+        tokio::time::timeout(SOON, ending).await.expect("the example ends when it is told to");
     let errors = errors.await.unwrap();
     let mut expected: Vec<_> = lines.to_vec();
     expected.sort_unstable();
     printed.sort_unstable();
     assert_eq!(printed, expected, "in time: {in_time}; then {rest:?}; standard error:\n{errors}");
     assert!(told && status.success(), "{status}: {errors}");
-    assert!(rest.last().is_some_and(|line| line.starts_with(last)), "{rest:?} does not end with {last:?}");
+    assert!(
+        rest.last().is_some_and(|line| line.starts_with(last)),
+        "{rest:?} does not end with {last:?}"
+    );
 }
 
-/// Sends the signal, and returns whether the process was there to get it. Not by a process such as `kill`: on a busy machine, its start
-/// would take some of the time that a test has.
+/// Sends the signal, and returns whether the process was there to get it. Not by a process such as
+/// `kill`: on a busy machine, its start would take some of the time that a test has.
 pub(crate) fn tell(signal: &str, pid: u32) -> bool {
     let signal = match signal {
         "INT" => Signal::INT,

@@ -27,7 +27,9 @@ impl<C: ?Sized> Declared<C> {
 
     /// Whether the shared part was declared last on this connection.
     pub(super) fn is_shared_on(&self, connection: &Arc<C>) -> bool {
-        self.shared_on.as_ref().is_some_and(|on| std::ptr::addr_eq(on.as_ptr(), Arc::as_ptr(connection)))
+        self.shared_on
+            .as_ref()
+            .is_some_and(|on| std::ptr::addr_eq(on.as_ptr(), Arc::as_ptr(connection)))
     }
 
     /// Remembers that the shared part was declared on this connection.
@@ -45,9 +47,14 @@ impl<C: ?Sized> Declared<C> {
         self.queues.insert(position);
     }
 
-    /// All that a repair declares again: whatever was declared before, also if the connection of that time is gone. Copies wait for this
-    /// after each reconnect, so nothing may be left to a consumer that reconnects later.
-    pub(super) fn parts_to_repair<'a>(&self, shared: &'a Topology, queues: &'a [Topology]) -> Vec<&'a Topology> {
+    /// All that a repair declares again: whatever was declared before, also if the connection of
+    /// that time is gone. Copies wait for this after each reconnect, so nothing may be left to a
+    /// consumer that reconnects later.
+    pub(super) fn parts_to_repair<'a>(
+        &self,
+        shared: &'a Topology,
+        queues: &'a [Topology],
+    ) -> Vec<&'a Topology> {
         if self.is_new() {
             return Vec::new();
         }
@@ -64,14 +71,21 @@ mod tests {
 
     fn parts() -> (Topology, Vec<Topology>) {
         let (settings, names) = (Settings::default(), Names::new("ns"));
-        let configs = ["orders", "bills"].map(|queue| settings.resolve().unwrap().queue(queue).unwrap());
-        (topology::shared(&names, &configs), configs.iter().map(|config| topology::own(&names, config)).collect())
+        let configs =
+            ["orders", "bills"].map(|queue| settings.resolve().unwrap().queue(queue).unwrap());
+        (
+            topology::shared(&names, &configs),
+            configs.iter().map(|config| topology::own(&names, config)).collect(),
+        )
     }
 
     /// The work queues of these parts; the shared part has none.
     fn named(parts: &[&Topology]) -> Vec<String> {
         let work = |part: &&Topology| {
-            part.queues.iter().find(|queue| queue.role == Role::Work).map(|queue| queue.name.clone())
+            part.queues
+                .iter()
+                .find(|queue| queue.role == Role::Work)
+                .map(|queue| queue.name.clone())
         };
         parts.iter().map(|part| work(part).unwrap_or_default()).collect()
     }
@@ -109,8 +123,14 @@ mod tests {
         assert!(declared.is_new() && !declared.is_shared_on(&one));
         declared.note_shared(&one);
         assert!(!declared.is_new());
-        assert_eq!([&one, &other].map(|connection| declared.is_shared_on(connection)), [true, false]);
+        assert_eq!(
+            [&one, &other].map(|connection| declared.is_shared_on(connection)),
+            [true, false]
+        );
         declared.note_shared(&other);
-        assert_eq!([&one, &other].map(|connection| declared.is_shared_on(connection)), [false, true]);
+        assert_eq!(
+            [&one, &other].map(|connection| declared.is_shared_on(connection)),
+            [false, true]
+        );
     }
 }

@@ -1,8 +1,9 @@
-//! Keeps the topology declared while a service runs: the shared part once per connection, each queue's own part when its
-//! consumer asks for it, and everything again when something seems to be missing.
+//! Keeps the topology declared while a service runs: the shared part once per connection, each
+//! queue's own part when its consumer asks for it, and everything again when something seems to be
+//! missing.
 //!
-//! The first declaration stops at its first failure, which keeps the service from starting. After that each exchange, and each
-//! queue with its bindings, fails alone.
+//! The first declaration stops at its first failure, which keeps the service from starting. After
+//! that each exchange, and each queue with its bindings, fails alone.
 
 mod declared;
 
@@ -25,7 +26,8 @@ use crate::topology::{Role, Topology};
 
 /// How often the depth of the stray queue is read.
 const LOOK_EVERY: Duration = Duration::from_secs(15);
-/// The first look comes early, so that the gauge exists, and late enough for the queue to be declared.
+/// The first look comes early, so that the gauge exists, and late enough for the queue to be
+/// declared.
 const LOOK_FIRST: Duration = Duration::from_secs(2);
 /// How many of these looks lie between two declarations of everything.
 const DECLARE_EVERY: u32 = 4;
@@ -37,22 +39,42 @@ pub(crate) struct Keeper {
     shared: Topology,
     queues: Vec<Topology>,
     declared: Mutex<Declared<dyn Connection>>,
-    /// The last error of each part that failed, so that each failure is reported once and not at each try.
+    /// The last error of each part that failed, so that each failure is reported once and not at
+    /// each try.
     problems: StdMutex<HashMap<String, String>>,
 }
 
 impl Keeper {
-    /// Keeps what all queues share, and what each needs for itself. Elsewhere each is named by its position.
-    pub(crate) fn new(link: Arc<Link>, mode: TopologyMode, shared: Topology, queues: Vec<Topology>) -> Self {
-        Self { link, mode, shared, queues, declared: Mutex::default(), problems: StdMutex::default() }
+    /// Keeps what all queues share, and what each needs for itself. Elsewhere each is named by its
+    /// position.
+    pub(crate) fn new(
+        link: Arc<Link>,
+        mode: TopologyMode,
+        shared: Topology,
+        queues: Vec<Topology>,
+    ) -> Self {
+        Self {
+            link,
+            mode,
+            shared,
+            queues,
+            declared: Mutex::default(),
+            problems: StdMutex::default(),
+        }
     }
 
-    /// Declares the own part of the queue at this position, after the shared part where this connection has not done so yet.
+    /// Declares the own part of the queue at this position, after the shared part where this
+    /// connection has not done so yet.
     ///
     /// # Errors
     ///
-    /// The first failure when the part was never declared before. Later, only what keeps the queue from being consumed.
-    pub(crate) async fn declare(&self, connection: &Arc<dyn Connection>, position: usize) -> Result<(), Error> {
+    /// The first failure when the part was never declared before. Later, only what keeps the queue
+    /// from being consumed.
+    pub(crate) async fn declare(
+        &self,
+        connection: &Arc<dyn Connection>,
+        position: usize,
+    ) -> Result<(), Error> {
         let mut declared = self.declared.lock().await;
         if !declared.is_shared_on(connection) {
             self.declare_or_report(&**connection, &self.shared, declared.is_new()).await?;
@@ -74,13 +96,18 @@ impl Keeper {
         if is_new {
             return topology.establish(connection, self.mode, self.link.answer_timeout()).await;
         }
-        let failures = topology.establish_each(connection, self.mode, self.link.answer_timeout()).await?;
+        let failures =
+            topology.establish_each(connection, self.mode, self.link.answer_timeout()).await?;
         self.report(topology, &failures);
-        failures.into_iter().find(Failure::keeps_from_consuming).map_or(Ok(()), |failure| Err(failure.error))
+        failures
+            .into_iter()
+            .find(Failure::keeps_from_consuming)
+            .map_or(Ok(()), |failure| Err(failure.error))
     }
 
-    /// Declares everything again that was declared before, because somebody may have deleted a part of it. The first declaration is left
-    /// to a consumer that starts: it says what is wrong, and checks what the broker can do.
+    /// Declares everything again that was declared before, because somebody may have deleted a part
+    /// of it. The first declaration is left to a consumer that starts: it says what is wrong, and
+    /// checks what the broker can do.
     pub(crate) async fn repair(&self) {
         let parts = self.declared.lock().await.parts_to_repair(&self.shared, &self.queues);
         if parts.is_empty() {
@@ -88,10 +115,13 @@ impl Keeper {
         }
         let connection = match self.link.get().await {
             Ok(connection) => connection,
-            Err(error) => return tracing::debug!(%error, "the topology cannot be declared again now"),
+            Err(error) => {
+                return tracing::debug!(%error, "the topology cannot be declared again now");
+            }
         };
         for topology in parts {
-            match topology.establish_each(&*connection, self.mode, self.link.answer_timeout()).await {
+            match topology.establish_each(&*connection, self.mode, self.link.answer_timeout()).await
+            {
                 Ok(failures) => self.report(topology, &failures),
                 Err(error) => {
                     if error.is_used_up() {
@@ -110,17 +140,19 @@ impl Keeper {
             let failure = failures.iter().find(|failure| failure.part == part);
             let error = failure.map(|failure| failure.error.to_string());
             match (note_result(&mut problems, &part, error.as_deref()), error) {
-                (true, Some(error)) => tracing::warn!(%error, "a part of the topology is missing or different"),
+                (true, Some(error)) => {
+                    tracing::warn!(%error, "a part of the topology is missing or different")
+                }
                 (true, None) => tracing::info!(%part, "a part of the topology is in place again"),
                 (false, _) => {}
             }
         }
     }
 
-    /// Notices what was deleted while the service runs, and declares it again. A missing wait queue or binding breaks no
-    /// connection, but until the next restart messages would go to the stray queue, or stay in a wait queue whose return exchange
-    /// is gone.
-    /// `observe` is told the depth of the stray queue, and `observe_parked` of each parked queue, after its work queue and itself.
+    /// Notices what was deleted while the service runs, and declares it again. A missing wait queue
+    /// or binding breaks no connection, but until the next restart messages would go to the stray
+    /// queue, or stay in a wait queue whose return exchange is gone. `observe` is told the depth of
+    /// the stray queue, and `observe_parked` of each parked queue, after its work queue and itself.
     pub(crate) async fn watch(
         &self,
         stray: &ShortString,
@@ -132,7 +164,9 @@ impl Keeper {
             tokio::time::sleep(pause).await;
             pause = LOOK_EVERY;
             let Ok(connection) = self.link.get().await else { continue };
-            let suspicious = if let Ok(seen) = look_at(&*connection, stray.as_str(), self.link.answer_timeout()).await {
+            let suspicious = if let Ok(seen) =
+                look_at(&*connection, stray.as_str(), self.link.answer_timeout()).await
+            {
                 let depth = u64::from(seen.messages);
                 observe(depth);
                 let grown = depth > reported;
@@ -171,7 +205,9 @@ impl Keeper {
 /// A part was declared, or failed with this error. Returns whether that is to be logged.
 fn note_result(problems: &mut HashMap<String, String>, part: &str, error: Option<&str>) -> bool {
     match error {
-        Some(error) => problems.insert(part.to_owned(), error.to_owned()).is_none_or(|before| before != error),
+        Some(error) => {
+            problems.insert(part.to_owned(), error.to_owned()).is_none_or(|before| before != error)
+        }
         None => problems.remove(part).is_some(),
     }
 }

@@ -1,4 +1,5 @@
-//! How a channel or a connection ended, and what that says about the copies that were under way on it.
+//! How a channel or a connection ended, and what that says about the copies that were under way on
+//! it.
 
 use lapin::protocol::AMQPSoftError;
 
@@ -21,7 +22,8 @@ pub(crate) enum Trouble {
     Missing,
     /// The exchange found no queue, and has no alternate exchange that did.
     Unroutable,
-    /// The confirm is late although the connection is alive, as with a quorum queue that has no majority.
+    /// The confirm is late although the connection is alive, as with a quorum queue that has no
+    /// majority.
     Unconfirmed,
     /// A property or a size that the broker does not accept.
     Malformed,
@@ -62,16 +64,16 @@ impl Cause {
         self.code.is_some_and(|code| AMQPSoftError::from_id(code).is_some())
     }
 
-    /// 403 and 404 are about an exchange as a whole: of the exchanges that copies go to, none is a topic exchange, for which users may have
-    /// permissions by routing key.
+    /// 403 and 404 are about an exchange as a whole: of the exchanges that copies go to, none is a
+    /// topic exchange, for which users may have permissions by routing key.
     pub(crate) fn blame(&self) -> Blame {
         match self.code {
             Some(403) => Blame::Exchange(Trouble::Forbidden),
             Some(404) => Blame::Exchange(Trouble::Missing),
             // A property or a size; a frame that the broker cannot read.
             Some(406 | 501 | 502) => Blame::Copy,
-            // An operator closed it, the broker stops, or the virtual host is gone. 504: frames followed that lapin had queued for a channel that was
-            // already closed.
+            // An operator closed it, the broker stops, or the virtual host is gone. 504: frames
+            // followed that lapin had queued for a channel that was already closed.
             None | Some(320 | 402 | 504 | 530) => Blame::Nobody,
             Some(_) => Blame::Unknown,
         }
@@ -84,13 +86,19 @@ mod tests {
 
     #[test]
     fn an_end_is_put_down_to_what_the_broker_says() {
-        let check = |code, text: &str, expected| assert_eq!(Cause { code, text: text.to_owned() }.blame(), expected);
+        let check = |code, text: &str, expected| {
+            assert_eq!(Cause { code, text: text.to_owned() }.blame(), expected)
+        };
         check(
             Some(403),
             "ACCESS_REFUSED - access to exchange 'shop.park' in vhost '/' refused for user 'reader'",
             Blame::Exchange(Trouble::Forbidden),
         );
-        check(Some(404), "NOT_FOUND - no exchange 'x y' in vhost '/'", Blame::Exchange(Trouble::Missing));
+        check(
+            Some(404),
+            "NOT_FOUND - no exchange 'x y' in vhost '/'",
+            Blame::Exchange(Trouble::Missing),
+        );
         check(Some(406), "PRECONDITION_FAILED - invalid expiration", Blame::Copy);
         check(Some(501), "FRAME_ERROR - type 2", Blame::Copy);
         check(Some(502), "SYNTAX_ERROR", Blame::Copy);

@@ -52,7 +52,11 @@ impl Lane {
     }
 
     /// The returned future sends the copy when it is first polled, and ends with its confirm.
-    pub fn send(&mut self, id: CopyId, copy: Arc<Outgoing>) -> impl Future<Output = PublishResult> + Send + 'static {
+    pub fn send(
+        &mut self,
+        id: CopyId,
+        copy: Arc<Outgoing>,
+    ) -> impl Future<Output = PublishResult> + Send + 'static {
         self.outstanding.sent(id, copy.clone());
         let channel = self.channel.clone();
         async move { PublishResult { id, result: publish(&*channel, &copy).await } }
@@ -60,7 +64,8 @@ impl Lane {
 
     /// Judges all results that have arrived by now.
     pub fn sort_results(&mut self, results: Vec<PublishResult>) -> Judgement {
-        let replies = results.into_iter().map(|PublishResult { id, result }| (id, reply(result))).collect();
+        let replies =
+            results.into_iter().map(|PublishResult { id, result }| (id, reply(result))).collect();
         self.outstanding.judge(replies, owners)
     }
 }
@@ -74,11 +79,12 @@ fn reply(result: lapin::Result<Confirmation>) -> Reply<BasicReturnMessage> {
     }
 }
 
-/// The copies that a returned message may be: those with its address, body and place in a chain; failing that, those to its exchange; failing
-/// that, all.
+/// The copies that a returned message may be: those with its address, body and place in a chain;
+/// failing that, those to its exchange; failing that, all.
 fn owners(under_way: &HashMap<CopyId, Arc<Outgoing>>, message: BasicReturnMessage) -> Vec<CopyId> {
     let having = |test: &dyn Fn(&Outgoing) -> bool| -> Vec<CopyId> {
-        let mut owners: Vec<_> = under_way.iter().filter(|(_, copy)| test(copy)).map(|(id, _)| *id).collect();
+        let mut owners: Vec<_> =
+            under_way.iter().filter(|(_, copy)| test(copy)).map(|(id, _)| *id).collect();
         owners.sort_unstable();
         owners
     };
@@ -95,10 +101,12 @@ fn owners(under_way: &HashMap<CopyId, Arc<Outgoing>>, message: BasicReturnMessag
         .unwrap_or_else(|| having(&|_| true))
 }
 
-/// The headers by which copies differ whose content is the same. All properties cannot be compared: a NaN in a header is not equal to itself.
+/// The headers by which copies differ whose content is the same. All properties cannot be compared:
+/// a NaN in a header is not equal to itself.
 fn identity(properties: &BasicProperties) -> [Option<AMQPValue>; 3] {
     let headers = properties.headers().as_ref();
-    [CHAIN_ID, RETURN_TO, WAIT_FOR].map(|name| headers.and_then(|headers| headers.inner().get(name).cloned()))
+    [CHAIN_ID, RETURN_TO, WAIT_FOR]
+        .map(|name| headers.and_then(|headers| headers.inner().get(name).cloned()))
 }
 
 async fn publish(channel: &dyn Channel, copy: &Outgoing) -> lapin::Result<Confirmation> {
@@ -106,8 +114,8 @@ async fn publish(channel: &dyn Channel, copy: &Outgoing) -> lapin::Result<Confir
     channel.publish(exchange, routing_key, &copy.body, copy.properties(), copy.mandatory).await
 }
 
-/// The cause of an end, from lapin's error. A copy that lapin cannot write ends the connection, as one that the broker cannot read
-/// does.
+/// The cause of an end, from lapin's error. A copy that lapin cannot write ends the connection, as
+/// one that the broker cannot read does.
 pub(crate) fn cause(error: &lapin::Error) -> Cause {
     let code = match error.kind() {
         ErrorKind::ProtocolError(answer) => Some(answer.get_id()),
@@ -126,7 +134,8 @@ mod tests {
     #[test]
     fn the_end_of_a_channel_is_told_from_the_end_of_a_connection() {
         let is_of_channel = |kind: ErrorKind| cause(&kind.into()).is_of_channel();
-        let protocol = |kind: AMQPErrorKind| ErrorKind::ProtocolError(AMQPError::new(kind, "why".into()));
+        let protocol =
+            |kind: AMQPErrorKind| ErrorKind::ProtocolError(AMQPError::new(kind, "why".into()));
         assert!(is_of_channel(protocol(AMQPSoftError::PRECONDITIONFAILED.into())));
         assert!(!is_of_channel(protocol(AMQPHardError::FRAMEERROR.into())));
         assert!(!is_of_channel(ErrorKind::MissingHeartbeatError));

@@ -11,13 +11,15 @@ use crate::lock::lock;
 
 /// A copy of a message, ready to be published.
 ///
-/// lapin takes the properties by value, and a copy may have to be sent again. That is rare, and a clone of the headers costs as
-/// much as writing them: so the first send gets what was written, and any further one has it written again.
+/// lapin takes the properties by value, and a copy may have to be sent again. That is rare, and a
+/// clone of the headers costs as much as writing them: so the first send gets what was written, and
+/// any further one has it written again.
 pub struct Outgoing {
     pub exchange: ShortString,
     pub routing_key: ShortString,
     pub body: Bytes,
-    /// Whether the broker returns it if no queue takes it at once. Not for an exchange that routes later: the broker would return each message.
+    /// Whether the broker returns it if no queue takes it at once. Not for an exchange that routes
+    /// later: the broker would return each message.
     pub mandatory: bool,
     written: Mutex<Option<BasicProperties>>,
     write: Box<dyn Fn() -> BasicProperties + Send + Sync>,
@@ -33,7 +35,14 @@ impl Outgoing {
         write: impl Fn() -> BasicProperties + Send + Sync + 'static,
     ) -> Self {
         let write = Box::new(write);
-        Self { exchange, routing_key, body, mandatory: true, written: Mutex::new(Some(written)), write }
+        Self {
+            exchange,
+            routing_key,
+            body,
+            mandatory: true,
+            written: Mutex::new(Some(written)),
+            write,
+        }
     }
 
     pub(super) fn properties(&self) -> BasicProperties {

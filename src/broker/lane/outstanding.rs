@@ -39,7 +39,8 @@ impl<C> Outstanding<C> {
         self.awaited == 0
     }
 
-    /// Judges all results that have arrived by now. `owners` finds the copies that a return may be of.
+    /// Judges all results that have arrived by now. `owners` finds the copies that a return may be
+    /// of.
     pub(super) fn judge<R>(
         &mut self,
         replies: Vec<(CopyId, Reply<R>)>,
@@ -54,19 +55,30 @@ impl<C> Outstanding<C> {
                 Reply::Nack(returned) => (false, returned),
                 Reply::Failed(cause) => {
                     failed.push(id);
-                    // The failure of a copy that was sent while the channel was closing says only that. That of one sent before
-                    // says why.
-                    if self.failure.as_ref().is_none_or(|failure| failure.code.is_none() && cause.code.is_some()) {
+                    // The failure of a copy that was sent while the channel was closing says only
+                    // that. That of one sent before says why.
+                    if self
+                        .failure
+                        .as_ref()
+                        .is_none_or(|failure| failure.code.is_none() && cause.code.is_some())
+                    {
                         self.failure = Some(cause);
                     }
                     continue;
                 }
             };
             answers.push(Answer { id, is_ack, brought_a_return: returned.is_some() });
-            judgement.returned.extend(returned.into_iter().flat_map(|message| owners(&self.under_way, message)));
+            judgement
+                .returned
+                .extend(returned.into_iter().flat_map(|message| owners(&self.under_way, message)));
         }
         self.returns.match_acks(&answers, &mut judgement);
-        let answered = judgement.confirmed.iter().chain(&judgement.nacked).chain(&judgement.returned).chain(&failed);
+        let answered = judgement
+            .confirmed
+            .iter()
+            .chain(&judgement.nacked)
+            .chain(&judgement.returned)
+            .chain(&failed);
         for id in answered {
             self.under_way.remove(id);
         }
@@ -91,7 +103,10 @@ mod tests {
     const C: CopyId = CopyId(2);
 
     /// Each return names its copy.
-    fn judge(outstanding: &mut Outstanding<()>, replies: Vec<(CopyId, Reply<CopyId>)>) -> Judgement {
+    fn judge(
+        outstanding: &mut Outstanding<()>,
+        replies: Vec<(CopyId, Reply<CopyId>)>,
+    ) -> Judgement {
         outstanding.judge(replies, |_, id| vec![id])
     }
 
@@ -109,7 +124,11 @@ mod tests {
     fn a_returned_copy_is_not_believed_when_its_ack_comes_after_the_end_of_its_channel() {
         let mut outstanding = all_sent();
         let first = judge(&mut outstanding, vec![(A, Reply::Ack(Some(B)))]);
-        assert_eq!((first.returned, first.confirmed), (vec![B], vec![]), "the return of copy A may be yet to come");
+        assert_eq!(
+            (first.returned, first.confirmed),
+            (vec![B], vec![]),
+            "the return of copy A may be yet to come"
+        );
         let end = judge(&mut outstanding, vec![(C, closed(Some(404)))]);
         assert_eq!(end.closed.map(|cause| cause.code), Some(Some(404)));
         assert!(!outstanding.is_empty());
@@ -124,14 +143,20 @@ mod tests {
         let first = judge(&mut outstanding, vec![(A, Reply::Ack(Some(B))), (C, closed(None))]);
         assert!(first.closed.is_none(), "another result may say why");
         let last = judge(&mut outstanding, vec![(B, Reply::Ack(None))]);
-        assert_eq!((last.confirmed, last.closed.map(|cause| cause.text)), (vec![A], Some("closed".to_owned())));
+        assert_eq!(
+            (last.confirmed, last.closed.map(|cause| cause.text)),
+            (vec![A], Some("closed".to_owned()))
+        );
     }
 
     #[test]
     fn the_failure_that_says_why_counts() {
         let mut outstanding = all_sent();
         let replies = vec![(A, closed(None)), (B, closed(Some(406))), (C, closed(None))];
-        assert_eq!(judge(&mut outstanding, replies).closed.map(|cause| cause.code), Some(Some(406)));
+        assert_eq!(
+            judge(&mut outstanding, replies).closed.map(|cause| cause.code),
+            Some(Some(406))
+        );
     }
 
     #[test]
@@ -145,8 +170,9 @@ mod tests {
     }
 
     prop_compose! {
-        /// Which copies are returned, and the results of all of them in an order that broker and channel may choose: the first of
-        /// a copy's two slots is its return, the second its ack, and at some slot the channel ends. Some copies are sent too late.
+        /// Which copies are returned, and the results of all of them in an order that broker and
+        /// channel may choose: the first of a copy's two slots is its return, the second its ack,
+        /// and at some slot the channel ends. Some copies are sent too late.
         fn results()(returned in prop::collection::vec(any::<bool>(), 1..12))(
             order in Just((0..returned.len() * 2).collect::<Vec<_>>()).prop_shuffle(),
             end in 0..=returned.len() * 2,

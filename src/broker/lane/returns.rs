@@ -1,12 +1,15 @@
 //! Which copies of a lane were returned, although lapin hands a return to the wrong confirm.
 //!
-//! The broker sends a copy's return before its ack. lapin (4.12) puts returns into a queue, and each ack or nack takes the first
-//! one there, whoever it belongs to. So a returned copy is recognised by its address, its body and some of its headers, and an ack is
-//! believed if no return of its own can still be in that queue:
+//! The broker sends a copy's return before its ack. lapin (4.12) puts returns into a queue, and
+//! each ack or nack takes the first one there, whoever it belongs to. So a returned copy is
+//! recognised by its address, its body and some of its headers, and an ack is believed if no return
+//! of its own can still be in that queue:
 //!
-//! - An ack that found no return found the queue empty: had the copy been returned, an earlier ack would have brought that.
-//! - An ack that brought another copy's return may have its own still in the queue. But since the queue was last empty, each ack has
-//!   taken one return. Once the owners of all these returns are acked, no return is left in the queue.
+//! - An ack that found no return found the queue empty: had the copy been returned, an earlier ack
+//!   would have brought that.
+//! - An ack that brought another copy's return may have its own still in the queue. But since the
+//!   queue was last empty, each ack has taken one return. Once the owners of all these returns are
+//!   acked, no return is left in the queue.
 
 use std::collections::BTreeSet;
 
@@ -40,8 +43,9 @@ pub struct Judgement {
 }
 
 impl Returns {
-    /// Sorts the answers into `judgement`, in which `returned` are the owners of the returns that they brought. All answers that have come by now
-    /// have to be judged together: a return may be brought by any of them.
+    /// Sorts the answers into `judgement`, in which `returned` are the owners of the returns that
+    /// they brought. All answers that have come by now have to be judged together: a return may be
+    /// brought by any of them.
     pub(super) fn match_acks(&mut self, answers: &[Answer], judgement: &mut Judgement) {
         for id in &judgement.returned {
             // One that is doubtful was acked already.

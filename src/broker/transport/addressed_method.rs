@@ -21,7 +21,8 @@ impl<'a> AddressedMethod<'a> {
     /// Parses a method's payload. `None` for any other method, or if the payload ends too early.
     pub(super) fn parse(payload: &'a [u8]) -> Option<Self> {
         let mut reader = Reader(payload);
-        let (class, method) = (u16::from_be_bytes(reader.array()?), u16::from_be_bytes(reader.array()?));
+        let (class, method) =
+            (u16::from_be_bytes(reader.array()?), u16::from_be_bytes(reader.array()?));
         match (class, method) {
             // A reserved number.
             (BASIC, PUBLISH) => reader.take(2).map(drop)?,
@@ -38,8 +39,12 @@ impl<'a> AddressedMethod<'a> {
         Some(Self { before, exchange, routing_key, after: reader.0 })
     }
 
-    /// The same method with exchange and routing key replaced. `replace` also gets which of the two it is.
-    pub(super) fn replaced(&self, mut replace: impl FnMut(&str, &[u8]) -> Option<Vec<u8>>) -> Vec<u8> {
+    /// The same method with exchange and routing key replaced. `replace` also gets which of the two
+    /// it is.
+    pub(super) fn replaced(
+        &self,
+        mut replace: impl FnMut(&str, &[u8]) -> Option<Vec<u8>>,
+    ) -> Vec<u8> {
         let mut out = self.before.to_vec();
         for (place, text) in [(EXCHANGE, self.exchange), (ROUTING_KEY, self.routing_key)] {
             put_short(replace(place, text).as_deref().unwrap_or(text), &mut out);

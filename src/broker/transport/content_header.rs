@@ -46,7 +46,8 @@ const PROPERTIES: [(&str, Kind); 14] = [
 ];
 const HEADERS: usize = 2;
 
-/// The flags of all properties. RabbitMQ uses no others; the lowest bit announces a second word of flags.
+/// The flags of all properties. RabbitMQ uses no others; the lowest bit announces a second word of
+/// flags.
 const ALL_FLAGS: u16 = 0xFFFC;
 
 const fn flag(place: usize) -> u16 {
@@ -63,7 +64,9 @@ impl<'a> ContentHeader<'a> {
             return None;
         }
         let mut properties = Vec::new();
-        for (place, (_, kind)) in PROPERTIES.iter().enumerate().filter(|(place, _)| flags & flag(*place) != 0) {
+        for (place, (_, kind)) in
+            PROPERTIES.iter().enumerate().filter(|(place, _)| flags & flag(*place) != 0)
+        {
             let property = match kind {
                 Kind::ShortString => Property::ShortString(reader.short()?.into()),
                 Kind::Headers => Property::Headers(reader.sized()?.into()),
@@ -98,12 +101,13 @@ impl<'a> ContentHeader<'a> {
         }
     }
 
-    /// Removes the fields of the headers that lapin cannot read, and returns them encoded. None are returned if all can be read, or if
-    /// the headers are malformed.
+    /// Removes the fields of the headers that lapin cannot read, and returns them encoded. None are
+    /// returned if all can be read, or if the headers are malformed.
     pub(super) fn take_unreadable(&mut self) -> Option<Vec<u8>> {
         let content = self.headers_mut()?;
         let all = fields(content)?;
-        let (readable, unreadable): (Vec<_>, Vec<_>) = all.into_iter().partition(|it| it.readable() == Readable::Yes);
+        let (readable, unreadable): (Vec<_>, Vec<_>) =
+            all.into_iter().partition(|it| it.readable() == Readable::Yes);
         if unreadable.is_empty() {
             return None;
         }
@@ -112,12 +116,15 @@ impl<'a> ContentHeader<'a> {
         Some(unreadable)
     }
 
-    /// Adds fields that were removed. Anyone may have written them, so the others are left out: those that lapin could have read and rehop
-    /// would have judged, and those for which the broker would close the connection.
+    /// Adds fields that were removed. Anyone may have written them, so the others are left out:
+    /// those that lapin could have read and rehop would have judged, and those for which the broker
+    /// would close the connection.
     pub(super) fn add_unreadable(&mut self, encoded: &[u8]) {
         let may_return = |field: &Field<'_>| {
-            let is_others = |name: &str| travels(name) && !is_trace_context(name) && name != X_DELAY;
-            field.readable() == Readable::No && std::str::from_utf8(field.name).map_or(true, is_others)
+            let is_others =
+                |name: &str| travels(name) && !is_trace_context(name) && name != X_DELAY;
+            field.readable() == Readable::No
+                && std::str::from_utf8(field.name).map_or(true, is_others)
         };
         let Some(content) = self.headers_mut() else { return };
         for field in fields(encoded).into_iter().flatten().filter(may_return) {
@@ -144,7 +151,11 @@ impl<'a> ContentHeader<'a> {
             return;
         }
         if self.headers_mut().is_none() {
-            let at = self.properties.iter().position(|(place, _)| *place > HEADERS).unwrap_or(self.properties.len());
+            let at = self
+                .properties
+                .iter()
+                .position(|(place, _)| *place > HEADERS)
+                .unwrap_or(self.properties.len());
             self.properties.insert(at, (HEADERS, Property::Headers(Cow::default())));
         }
         if let Some(content) = self.headers_mut() {

@@ -2,8 +2,8 @@
 
 use crate::wire::encoding::put_sized;
 
-/// Rewrites the frames of one direction. Each method appends a complete frame, or its replacement, to `out`. It may hold a frame back
-/// until the channel's next one.
+/// Rewrites the frames of one direction. Each method appends a complete frame, or its replacement,
+/// to `out`. It may hold a frame back until the channel's next one.
 pub(super) trait Rewrite {
     fn method(&mut self, channel: u16, frame: &[u8], out: &mut Vec<u8>);
     fn content_header(&mut self, channel: u16, frame: &[u8], out: &mut Vec<u8>);
@@ -22,7 +22,8 @@ const END: usize = 1;
 /// The client's first bytes, which are not a frame.
 const PROTOCOL_HEADER: usize = 8;
 
-/// Far above any method or header frame, so that a wrong size is not waited for. `frame_max` is 128 KiB by default.
+/// Far above any method or header frame, so that a wrong size is not waited for. `frame_max` is 128
+/// KiB by default.
 const MAX_REWRITTEN: usize = 64 * 1024 * 1024;
 
 /// Rewrites one direction of a connection. Body and heartbeat frames pass as they arrive.
@@ -43,7 +44,8 @@ impl<R: Rewrite + Default> FrameRewriter<R> {
 }
 
 impl<R: Rewrite> FrameRewriter<R> {
-    /// Appends these bytes, rewritten, to `out`. An incomplete method or header frame is kept until the rest arrives.
+    /// Appends these bytes, rewritten, to `out`. An incomplete method or header frame is kept until
+    /// the rest arrives.
     pub(super) fn pass(&mut self, mut bytes: &[u8], out: &mut Vec<u8>) {
         while !bytes.is_empty() {
             if self.unchanged > 0 {
@@ -60,7 +62,8 @@ impl<R: Rewrite> FrameRewriter<R> {
         }
     }
 
-    /// Collects the bytes of a frame until its kind is known, or until it is complete. Returns the bytes after it.
+    /// Collects the bytes of a frame until its kind is known, or until it is complete. Returns the
+    /// bytes after it.
     fn collect<'a>(&mut self, bytes: &'a [u8], out: &mut Vec<u8>) -> &'a [u8] {
         let wanted = length(&self.partial).unwrap_or(HEAD);
         let (more, rest) = bytes.split_at((wanted - self.partial.len()).min(bytes.len()));
@@ -92,12 +95,14 @@ fn complete(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     bytes.split_at_checked(length)
 }
 
-/// The length of the frame that begins with these bytes; `None` until its first 7 bytes are there. Bytes that are not a frame count as
-/// endless, so the rest passes unchanged.
+/// The length of the frame that begins with these bytes; `None` until its first 7 bytes are there.
+/// Bytes that are not a frame count as endless, so the rest passes unchanged.
 fn length(bytes: &[u8]) -> Option<usize> {
     let [kind, _, _, a, b, c, d] = *bytes.first_chunk::<HEAD>()?;
     match kind {
-        METHOD | HEADER | BODY | HEARTBEAT => Some(HEAD + u32::from_be_bytes([a, b, c, d]) as usize + END),
+        METHOD | HEADER | BODY | HEARTBEAT => {
+            Some(HEAD + u32::from_be_bytes([a, b, c, d]) as usize + END)
+        }
         _ => Some(usize::MAX),
     }
 }

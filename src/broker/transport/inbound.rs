@@ -1,4 +1,5 @@
-//! Inbound frames: stand-ins replace short strings that lapin cannot read, and the size of frames is bounded.
+//! Inbound frames: stand-ins replace short strings that lapin cannot read, and the size of frames
+//! is bounded.
 
 use std::collections::HashMap;
 
@@ -16,17 +17,22 @@ const CHANNEL_CLOSE: [u8; 4] = [0, 20, 0, 40];
 
 #[derive(Default)]
 pub(super) struct Inbound {
-    /// By channel: the originals of the last method's exchange and routing key, until its content header arrives.
+    /// By channel: the originals of the last method's exchange and routing key, until its content
+    /// header arrives.
     addresses: HashMap<u16, Originals>,
 }
 
 impl Rewrite for Inbound {
     fn method(&mut self, channel: u16, frame: &[u8], out: &mut Vec<u8>) {
         self.addresses.remove(&channel);
-        if let Some(method) = with_readable_text(payload(frame)).or_else(|| with_bounded_frames(payload(frame))) {
+        if let Some(method) =
+            with_readable_text(payload(frame)).or_else(|| with_bounded_frames(payload(frame)))
+        {
             return put_frame(frame, &method, out);
         }
-        let Some(method) = AddressedMethod::parse(payload(frame)) else { return out.extend_from_slice(frame) };
+        let Some(method) = AddressedMethod::parse(payload(frame)) else {
+            return out.extend_from_slice(frame);
+        };
         let mut originals = Originals::default();
         let replaced = method.replaced(|place, text| originals.record(place, text));
         if originals.is_empty() {
@@ -38,7 +44,9 @@ impl Rewrite for Inbound {
 
     fn content_header(&mut self, channel: u16, frame: &[u8], out: &mut Vec<u8>) {
         let mut originals = self.addresses.remove(&channel).unwrap_or_default();
-        let Some(mut header) = ContentHeader::parse(payload(frame)) else { return out.extend_from_slice(frame) };
+        let Some(mut header) = ContentHeader::parse(payload(frame)) else {
+            return out.extend_from_slice(frame);
+        };
         header.replace(|property, text| originals.record(property, text));
         if let Some(unreadable) = header.take_unreadable() {
             originals.insert(HEADERS, unreadable);
@@ -53,7 +61,8 @@ impl Rewrite for Inbound {
     }
 }
 
-/// A close whose text is not UTF-8, with a stand-in for it: 3.10 cuts long texts in the middle of a character.
+/// A close whose text is not UTF-8, with a stand-in for it: 3.10 cuts long texts in the middle of a
+/// character.
 fn with_readable_text(payload: &[u8]) -> Option<Vec<u8>> {
     let mut reader = Reader(payload);
     let (method, code): ([u8; 4], [u8; 2]) = (reader.array()?, reader.array()?);

@@ -1,10 +1,11 @@
 //! The stream between lapin and the socket, on which lapin can read every message.
 //!
-//! RabbitMQ does not check that short strings (message ids and other properties, header names, routing keys) are UTF-8 (3.10, 4.0 and
-//! 4.3). lapin ends the connection over one that is not, and parses nested tables by recursion without a limit (4.12). So in inbound
-//! frames a [stand-in](crate::wire::stand_in) replaces each such property and routing key, headers that lapin cannot read are taken out,
-//! and the header [`BYTES`](crate::wire::names::BYTES) has the [originals]. Outbound frames get the originals back. Other frames pass
-//! unchanged.
+//! RabbitMQ does not check that short strings (message ids and other properties, header names,
+//! routing keys) are UTF-8 (3.10, 4.0 and 4.3). lapin ends the connection over one that is not, and
+//! parses nested tables by recursion without a limit (4.12). So in inbound frames a
+//! [stand-in](crate::wire::stand_in) replaces each such property and routing key, headers that
+//! lapin cannot read are taken out, and the header [`BYTES`](crate::wire::names::BYTES) has the
+//! [originals]. Outbound frames get the originals back. Other frames pass unchanged.
 
 mod addressed_method;
 mod content_header;
@@ -39,7 +40,8 @@ pub(super) fn runtime() -> Runtime<RuntimeParts<Tokio, TransportReactor>> {
     Runtime::new(RuntimeParts::new(Tokio::current(), TransportReactor(Tokio::current())))
 }
 
-/// Tokio's reactor, with [`Transport`] as its stream type. lapin only sleeps by it: `open` hands it a stream that is already connected.
+/// Tokio's reactor, with [`Transport`] as its stream type. lapin only sleeps by it: `open` hands it
+/// a stream that is already connected.
 #[derive(Clone, Debug)]
 pub(super) struct TransportReactor(Tokio);
 
@@ -62,7 +64,10 @@ impl Reactor for TransportReactor {
         self.0.interval(period)
     }
 
-    fn tcp_connect_addr(&self, _: SocketAddr) -> impl Future<Output = io::Result<Transport>> + Send + 'static {
+    fn tcp_connect_addr(
+        &self,
+        _: SocketAddr,
+    ) -> impl Future<Output = io::Result<Transport>> + Send + 'static {
         std::future::ready(Err(io::ErrorKind::Unsupported.into()))
     }
 }
@@ -105,7 +110,11 @@ impl Transport {
 }
 
 impl AsyncRead for Transport {
-    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         // An incomplete method or header frame yields no bytes, so read on.
         while this.to_lapin.rest().is_empty() && !into.is_empty() {
@@ -124,13 +133,19 @@ impl AsyncRead for Transport {
 }
 
 impl AsyncWrite for Transport {
-    /// Accepts bytes only once the earlier ones are written, so at most one call's bytes are buffered.
-    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    /// Accepts bytes only once the earlier ones are written, so at most one call's bytes are
+    /// buffered.
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         ready!(this.poll_drain(context))?;
         let bytes = &bytes[..bytes.len().min(MAX_WRITE_BYTES)];
         this.outbound.pass(bytes, &mut this.to_socket.bytes);
-        // These bytes are accepted. If the socket is full, or fails, the next write or flush continues or says so.
+        // These bytes are accepted. If the socket is full, or fails, the next write or flush
+        // continues or says so.
         let _ = this.poll_drain(context);
         Poll::Ready(Ok(bytes.len()))
     }
@@ -143,7 +158,8 @@ impl AsyncWrite for Transport {
 
     fn poll_close(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        // lapin closes what has ended. A peer that reads nothing any more must not keep its thread waiting.
+        // lapin closes what has ended. A peer that reads nothing any more must not keep its thread
+        // waiting.
         let _ = this.poll_drain(context);
         Pin::new(&mut this.stream).poll_close(context)
     }

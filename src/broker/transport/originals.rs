@@ -1,12 +1,13 @@
-//! The content of the header [`BYTES`](crate::wire::names::BYTES): what lapin cannot read of a message, as it was.
+//! The content of the header [`BYTES`](crate::wire::names::BYTES): what lapin cannot read of a
+//! message, as it was.
 
 use std::collections::BTreeMap;
 
 use crate::wire::encoding::{BYTE_ARRAY, Reader, TABLE, fields, put_short, put_tagged};
 use crate::wire::stand_in::{MAX_SHORT_STRING, stand_in};
 
-/// A table of byte arrays. Each is the original of a property of this name, of [`EXCHANGE`] or of [`ROUTING_KEY`], where the message has
-/// its stand-in; or [`HEADERS`].
+/// A table of byte arrays. Each is the original of a property of this name, of [`EXCHANGE`] or of
+/// [`ROUTING_KEY`], where the message has its stand-in; or [`HEADERS`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Originals(BTreeMap<Vec<u8>, Vec<u8>>);
 
@@ -24,7 +25,11 @@ impl Originals {
     pub(super) fn read(value: &[u8]) -> Self {
         let read = Reader(value).tagged(TABLE).and_then(fields).unwrap_or_default();
         let original = |value: &[u8]| Reader(value).tagged(BYTE_ARRAY).map(<[u8]>::to_vec);
-        Self(read.into_iter().filter_map(|field| Some((field.name.to_vec(), original(field.value)?))).collect())
+        Self(
+            read.into_iter()
+                .filter_map(|field| Some((field.name.to_vec(), original(field.value)?)))
+                .collect(),
+        )
     }
 
     /// The header's value, including its type byte.

@@ -11,7 +11,8 @@ use crate::wire::stand_in::may_be_stand_in;
 
 #[derive(Default)]
 pub(super) struct Outbound {
-    /// By channel: a publish whose exchange or routing key may be a stand-in, held until its content header shows whether it is.
+    /// By channel: a publish whose exchange or routing key may be a stand-in, held until its
+    /// content header shows whether it is.
     held: HashMap<u16, Vec<u8>>,
 }
 
@@ -27,7 +28,8 @@ impl Rewrite for Outbound {
 
     fn content_header(&mut self, channel: u16, frame: &[u8], out: &mut Vec<u8>) {
         let publish = self.held.remove(&channel);
-        let header = if may_have_originals(frame) { ContentHeader::parse(payload(frame)) } else { None };
+        let header =
+            if may_have_originals(frame) { ContentHeader::parse(payload(frame)) } else { None };
         let Some(mut header) = header else {
             out.extend(publish.into_iter().flatten());
             return out.extend_from_slice(frame);
@@ -40,7 +42,8 @@ impl Rewrite for Outbound {
         if let Some(unreadable) = originals.remove(HEADERS) {
             header.add_unreadable(&unreadable);
         }
-        // An original that stands nowhere in this message may be needed later: a parked copy's old routing key, at its replay.
+        // An original that stands nowhere in this message may be needed later: a parked copy's old
+        // routing key, at its replay.
         header.add_originals(&originals);
         put_frame(frame, &header.write(), out);
     }
@@ -48,14 +51,17 @@ impl Rewrite for Outbound {
 
 fn put_publish(publish: &[u8], originals: &mut Originals, out: &mut Vec<u8>) {
     match AddressedMethod::parse(payload(publish)) {
-        Some(method) => put_frame(publish, &method.replaced(|place, text| originals.restore(place, text)), out),
+        Some(method) => {
+            put_frame(publish, &method.replaced(|place, text| originals.restore(place, text)), out)
+        }
         None => out.extend_from_slice(publish),
     }
 }
 
 /// Whether a method is a publish whose exchange or routing key may be a stand-in.
 fn may_have_stand_in(payload: &[u8]) -> bool {
-    AddressedMethod::parse(payload).is_some_and(|it| may_be_stand_in(it.exchange) || may_be_stand_in(it.routing_key))
+    AddressedMethod::parse(payload)
+        .is_some_and(|it| may_be_stand_in(it.exchange) || may_be_stand_in(it.routing_key))
 }
 
 /// Whether a content header may have the header [`BYTES`].

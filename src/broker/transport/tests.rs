@@ -83,7 +83,8 @@ fn payloads(stream: &[u8]) -> Vec<&[u8]> {
     payloads
 }
 
-/// Whether lapin can read a content header: the table after class, weight, size and flags, and the two ids after it.
+/// Whether lapin can read a content header: the table after class, weight, size and flags, and the
+/// two ids after it.
 fn is_readable_by_lapin(payload: &[u8]) -> bool {
     let Ok((mut rest, _)) = parse_field_table(&payload[14..]) else { return false };
     while let [length, after @ ..] = rest {
@@ -105,8 +106,11 @@ fn nested(depth: usize) -> Vec<u8> {
 fn sorted(payload: &[u8]) -> (Vec<Vec<u8>>, &[u8]) {
     let size = u32::from_be_bytes(payload[14..18].try_into().unwrap()) as usize;
     let (content, rest) = payload[18..].split_at(size);
-    let mut sorted: Vec<_> =
-        fields(content).unwrap().into_iter().map(|field| [field.name, field.value].concat()).collect();
+    let mut sorted: Vec<_> = fields(content)
+        .unwrap()
+        .into_iter()
+        .map(|field| [field.name, field.value].concat())
+        .collect();
     sorted.sort();
     (sorted, rest)
 }
@@ -130,19 +134,29 @@ fn the_size_of_frames_is_bounded_whatever_the_broker_proposes() {
 
 #[test]
 fn utf_8_passes_unchanged() {
-    let headers =
-        [(&b"caf\xC3\xA9"[..], tagged(b'S', b"\xFF\xFE")), (b"back\\slash", vec![b't', 1]), (b"deep", nested(64))];
+    let headers = [
+        (&b"caf\xC3\xA9"[..], tagged(b'S', b"\xFF\xFE")),
+        (b"back\\slash", vec![b't', 1]),
+        (b"deep", nested(64)),
+    ];
     let content = [header(&headers, b"", b"m-1"), frame(BODY, b"hi")].concat();
-    let (read, written) =
-        ([deliver(b"", b"orders\\"), content.clone()].concat(), [publish(b"", b"orders\\"), content].concat());
+    let (read, written) = (
+        [deliver(b"", b"orders\\"), content.clone()].concat(),
+        [publish(b"", b"orders\\"), content].concat(),
+    );
     assert_eq!(passed::<Inbound>(&read, 5), read);
     assert_eq!(passed::<Outbound>(&written, 5), written);
 }
 
 #[test]
 fn stand_ins_are_shown_and_a_header_has_the_originals() {
-    let headers = [(&b"na\xEFve"[..], vec![b't', 1]), (b"in", tagged(b'F', &table(&[(b"\xFF", vec![b'V'])])))];
-    let stream = [deliver(b"", b"M\xFCller"), header(&headers, b"\\xFF", b"\xFF"), frame(BODY, b"hi")].concat();
+    let headers = [
+        (&b"na\xEFve"[..], vec![b't', 1]),
+        (b"in", tagged(b'F', &table(&[(b"\xFF", vec![b'V'])]))),
+    ];
+    let stream =
+        [deliver(b"", b"M\xFCller"), header(&headers, b"\\xFF", b"\xFF"), frame(BODY, b"hi")]
+            .concat();
     let read = passed::<Inbound>(&stream, usize::MAX);
     let payloads = payloads(&read);
     assert_eq!(AddressedMethod::parse(payloads[0]).unwrap().routing_key, b"M\\xFCller");
@@ -151,7 +165,10 @@ fn stand_ins_are_shown_and_a_header_has_the_originals() {
     expected.insert("message_id", vec![0xFF]);
     expected.insert(HEADERS, table(&headers));
     assert_eq!(ContentHeader::parse(payloads[1]).unwrap().take_originals(), expected);
-    assert_eq!(payloads[1], payload(&header(&[(BYTES.as_bytes(), expected.write())], b"\\xFF", b"\\xFF")));
+    assert_eq!(
+        payloads[1],
+        payload(&header(&[(BYTES.as_bytes(), expected.write())], b"\\xFF", b"\\xFF"))
+    );
     assert_eq!(payloads[2], b"hi");
 }
 
@@ -169,15 +186,18 @@ fn deeply_nested_headers_are_taken_out_and_written_back_unchanged() {
 fn a_frame_grows_by_little_however_many_headers_cannot_be_read() {
     let names: Vec<_> = (0..9000_u16).map(|n| [&b"\xFF"[..], &n.to_be_bytes()].concat()).collect();
     let headers: Vec<_> = names.iter().map(|name| (&name[..], vec![b'V'])).collect();
-    let stream = [deliver(b"", &[0xFF; 255]), header(&headers, &[0xFF; 255], &[0xFF; 255])].concat();
+    let stream =
+        [deliver(b"", &[0xFF; 255]), header(&headers, &[0xFF; 255], &[0xFF; 255])].concat();
     let read = passed::<Inbound>(&stream, usize::MAX);
     assert!(read.len() < stream.len() + 1000, "{} became {}", stream.len(), read.len());
 }
 
-/// A parked copy is published with the queue's name as its routing key, and replayed with its old one.
+/// A parked copy is published with the queue's name as its routing key, and replayed with its old
+/// one.
 #[test]
 fn an_original_that_stands_nowhere_stays_in_the_header() {
-    let read = passed::<Inbound>(&[deliver(b"", b"\xFF"), header(&[], b"", b"m-1")].concat(), usize::MAX);
+    let read =
+        passed::<Inbound>(&[deliver(b"", b"\xFF"), header(&[], b"", b"m-1")].concat(), usize::MAX);
     let copy = [publish(b"park", b"orders"), frame(HEADER, payloads(&read)[1])].concat();
     let parked = passed::<Outbound>(&copy, usize::MAX);
     assert_eq!(parked, copy);
@@ -187,7 +207,8 @@ fn an_original_that_stands_nowhere_stays_in_the_header() {
     assert_eq!(sent, [publish(b"", b"\xFF"), header(&[], b"", b"m-1")].concat());
 }
 
-/// A producer that writes the header itself moves no message, adds no header that a copy must not have, and breaks no connection.
+/// A producer that writes the header itself moves no message, adds no header that a copy must not
+/// have, and breaks no connection.
 #[test]
 fn a_forged_header_does_no_harm() {
     let mut forged = Originals::default();
@@ -201,7 +222,9 @@ fn a_forged_header_does_no_harm() {
         harmless.clone(),
     ];
     forged.insert(HEADERS, table(&all));
-    let stream = [publish(b"", b"b\\ack"), header(&[(BYTES.as_bytes(), forged.write())], b"", b"m-1")].concat();
+    let stream =
+        [publish(b"", b"b\\ack"), header(&[(BYTES.as_bytes(), forged.write())], b"", b"m-1")]
+            .concat();
     let written = passed::<Outbound>(&stream, usize::MAX);
     forged.remove(HEADERS);
     let left = [harmless, (BYTES.as_bytes(), forged.write())];
@@ -211,7 +234,8 @@ fn a_forged_header_does_no_harm() {
 /// For instance because the channel was closed in between.
 #[test]
 fn a_publish_whose_content_never_comes_is_written_before_the_channels_next_method() {
-    let stream = [publish(b"", b"\\xFF"), frame(METHOD, &[0, 20, 0, 40]), publish(b"", b"q")].concat();
+    let stream =
+        [publish(b"", b"\\xFF"), frame(METHOD, &[0, 20, 0, 40]), publish(b"", b"q")].concat();
     assert_eq!(passed::<Outbound>(&stream, 3), stream);
 }
 
@@ -247,10 +271,12 @@ fn value() -> impl Strategy<Value = Vec<u8>> {
     ];
     flat.prop_recursive(4, 24, 4, |inner| {
         let tables = prop::collection::vec((bytes(255), inner.clone()), 0..4).prop_map(|named| {
-            let named: Vec<_> = named.iter().map(|(name, value)| (&name[..], value.clone())).collect();
+            let named: Vec<_> =
+                named.iter().map(|(name, value)| (&name[..], value.clone())).collect();
             tagged(b'F', &table(&named))
         });
-        let arrays = prop::collection::vec(inner, 0..4).prop_map(|values| tagged(b'A', &values.concat()));
+        let arrays =
+            prop::collection::vec(inner, 0..4).prop_map(|values| tagged(b'A', &values.concat()));
         prop_oneof![tables, arrays]
     })
 }

@@ -1,9 +1,10 @@
 //! The end of a subscription.
 //!
-//! What the broker is about to deliver when a subscription ends goes back to its queue, and counts as a delivery: on 3.10 and 4.0 always,
-//! on 4.3 now and then. At 2,000 messages a second this happens to about four messages at each end (measured). But nothing is delivered
-//! to a subscription that is full. So it fills up before it ends: nothing is settled, and it ends when it is full, or nothing has come
-//! for a while.
+//! What the broker is about to deliver when a subscription ends goes back to its queue, and counts
+//! as a delivery: on 3.10 and 4.0 always, on 4.3 now and then. At 2,000 messages a second this
+//! happens to about four messages at each end (measured). But nothing is delivered to a
+//! subscription that is full. So it fills up before it ends: nothing is settled, and it ends when
+//! it is full, or nothing has come for a while.
 //!
 //! What comes meanwhile is held, and a crash would charge it. So this takes a short time at most.
 

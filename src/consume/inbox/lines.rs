@@ -1,10 +1,11 @@
-//! Lines: the deliveries of an ordered queue. Those with one key run one after the other, in the order in which they arrived.
+//! Lines: the deliveries of an ordered queue. Those with one key run one after the other, in the
+//! order in which they arrived.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Instant;
 
-/// What has one key runs in order: the first of a line runs, waits here between two attempts, or is ready, and the others stay behind
-/// it until it is settled. Lines do not wait for each other.
+/// What has one key runs in order: the first of a line runs, waits here between two attempts, or is
+/// ready, and the others stay behind it until it is settled. Lines do not wait for each other.
 #[derive(Debug)]
 pub(super) struct Lines<T> {
     /// What is behind the first of each line.
@@ -13,7 +14,8 @@ pub(super) struct Lines<T> {
     ready: BTreeMap<u64, (u64, T)>,
     /// Firsts that wait between two attempts, by the time when they are due.
     held: BTreeMap<(Instant, u64), (u64, T)>,
-    /// Firsts that have waited, in the order in which they were due. They start before those that are ready.
+    /// Firsts that have waited, in the order in which they were due. They start before those that
+    /// are ready.
     due: VecDeque<(Place, T)>,
     /// When what is not settled arrived, in that order.
     arrivals: BTreeMap<u64, Instant>,
@@ -65,7 +67,11 @@ impl<T> Lines<T> {
     /// All that could start now: at most one of each line.
     pub(super) fn heads(&self) -> impl Iterator<Item = (Place, &T)> {
         let due = self.due.iter().map(|(place, item)| (*place, item));
-        due.chain(self.ready.iter().map(|(number, (key, item))| (Place { key: *key, number: *number }, item)))
+        due.chain(
+            self.ready
+                .iter()
+                .map(|(number, (key, item))| (Place { key: *key, number: *number }, item)),
+        )
     }
 
     /// Starts this one of the heads. Its line stands still until it is finished.
@@ -119,9 +125,13 @@ impl<T> Lines<T> {
 
     /// Takes all that is not running, in the order of its arrival, and forgets what is.
     pub(super) fn take_all(&mut self) -> Vec<T> {
-        let ready = std::mem::take(&mut self.ready).into_iter().map(|(number, (_, item))| (number, item));
-        let held = std::mem::take(&mut self.held).into_iter().map(|((_, number), (_, item))| (number, item));
-        let due = std::mem::take(&mut self.due).into_iter().map(|(place, item)| (place.number, item));
+        let ready =
+            std::mem::take(&mut self.ready).into_iter().map(|(number, (_, item))| (number, item));
+        let held = std::mem::take(&mut self.held)
+            .into_iter()
+            .map(|((_, number), (_, item))| (number, item));
+        let due =
+            std::mem::take(&mut self.due).into_iter().map(|(place, item)| (place.number, item));
         let behind = std::mem::take(&mut self.behind).into_values().flatten();
         let all: BTreeMap<u64, T> = ready.chain(held).chain(due).chain(behind).collect();
         self.arrivals.clear();
@@ -175,7 +185,10 @@ mod tests {
             };
             prop_assert_eq!(expected, Some(item));
             let (key, index) = item;
-            prop_assert!(self.running.iter().all(|(_, (other, _))| *other != key), "one of a key runs at a time");
+            prop_assert!(
+                self.running.iter().all(|(_, (other, _))| *other != key),
+                "one of a key runs at a time"
+            );
             prop_assert_eq!(index, self.finished.get(&key).copied().unwrap_or(0), "in their order");
             self.running.push((place, item));
             Ok(true)
@@ -253,7 +266,11 @@ mod tests {
         let (place, item) = lines.start().unwrap();
         lines.hold(place, item, now);
         assert_eq!(lines.due_at(), Some(now));
-        assert_eq!(lines.heads().next().map(|(_, item)| *item), Some(1), "nothing is due before time has passed");
+        assert_eq!(
+            lines.heads().next().map(|(_, item)| *item),
+            Some(1),
+            "nothing is due before time has passed"
+        );
         lines.wake(now);
         let heads: Vec<_> = lines.heads().map(|(place, item)| (place, *item)).collect();
         assert_eq!(heads.iter().map(|(_, item)| *item).collect::<Vec<_>>(), [0, 1, 2]);

@@ -1,4 +1,5 @@
-//! Proof: how many deliveries have not killed this process, and how wide the window may therefore be.
+//! Proof: how many deliveries have not killed this process, and how wide the window may therefore
+//! be.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -8,29 +9,35 @@ use super::{CRASHES_WITHIN, Running};
 /// The process may hold one delivery for this many proven ones.
 const PER_HELD: u64 = 8;
 
-/// After this many proven deliveries, a suspect is forgotten, and what comes back a few times was probably requeued.
+/// After this many proven deliveries, a suspect is forgotten, and what comes back a few times was
+/// probably requeued.
 const AMPLE_PROOF: u64 = 32;
 
-/// Counts the deliveries that were settled, or have run for long enough, since the process started or last saw a suspect.
+/// Counts the deliveries that were settled, or have run for long enough, since the process started
+/// or last saw a suspect.
 #[derive(Debug, Default)]
 pub(super) struct Proof {
     proven: u64,
     /// Running handlers up to this number are counted already.
     counted: u64,
-    /// A suspect has arrived, or a delivery has ended the connection, and not enough was proven since.
+    /// A suspect has arrived, or a delivery has ended the connection, and not enough was proven
+    /// since.
     is_shaken: bool,
 }
 
 impl Proof {
-    /// The widest window of a queue with this concurrency. It doubles or quadruples, because each step takes one more
-    /// subscription.
+    /// The widest window of a queue with this concurrency. It doubles or quadruples, because each
+    /// step takes one more subscription.
     ///
-    /// After a suspect the process holds little compared to what it has seen to be harmless. Before one it may hold a delivery for
-    /// each handler, so that slow handlers run side by side from the start.
+    /// After a suspect the process holds little compared to what it has seen to be harmless. Before
+    /// one it may hold a delivery for each handler, so that slow handlers run side by side from the
+    /// start.
     pub(super) fn window(&self, concurrency: u16) -> u16 {
         let (first, doublings) = match self.is_shaken {
             true => (1, (self.proven / PER_HELD).max(1).ilog2()),
-            false => (concurrency, (1 + self.proven / u64::from(concurrency.max(1))).ilog2() / 2 * 2),
+            false => {
+                (concurrency, (1 + self.proven / u64::from(concurrency.max(1))).ilog2() / 2 * 2)
+            }
         };
         u16::try_from(u64::from(first) << doublings.min(16)).unwrap_or(u16::MAX)
     }
@@ -39,7 +46,8 @@ impl Proof {
         self.is_shaken
     }
 
-    /// A suspect has arrived, or a delivery has ended the connection: what was proven before counts no more.
+    /// A suspect has arrived, or a delivery has ended the connection: what was proven before counts
+    /// no more.
     pub(super) fn shake(&mut self) {
         (self.is_shaken, self.proven) = (true, 0);
     }

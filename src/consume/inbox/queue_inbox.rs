@@ -33,10 +33,12 @@ pub(super) struct QueueInbox<T> {
     filling: Option<FillUp>,
     /// Its last delivery was new, or is known to have come back with a lost channel.
     last_was_fresh: bool,
-    /// What a lost channel held, and what may have been on its way to it, with the counts that it will have.
+    /// What a lost channel held, and what may have been on its way to it, with the counts that it
+    /// will have.
     pub(super) returning: Vec<Redeliveries>,
     requeued: Requeued,
-    /// What is not settled, if the queue is ordered: then nothing is in `plain`, `suspects`, `held` and `due`.
+    /// What is not settled, if the queue is ordered: then nothing is in `plain`, `suspects`, `held`
+    /// and `due`.
     lines: Lines<Waiting<T>>,
     /// How many of them are suspects.
     suspects_in_line: usize,
@@ -68,7 +70,8 @@ struct Held<T> {
     rank: Option<Rank>,
 }
 
-/// The broker counts a subscription's own deliveries against its prefetch, and not those of earlier ones.
+/// The broker counts a subscription's own deliveries against its prefetch, and not those of earlier
+/// ones.
 #[derive(Debug, Default)]
 struct Subscription {
     number: u64,
@@ -105,18 +108,21 @@ impl<T> QueueInbox<T> {
             self.subscription.prefetch = prefetch;
             return;
         }
-        self.subscription = Subscription { number: self.subscription.number + 1, prefetch, unsettled: 0 };
+        self.subscription =
+            Subscription { number: self.subscription.number + 1, prefetch, unsettled: 0 };
         (self.ending, self.filling) = (None, None);
     }
 
-    /// The subscription fills up from now on, if it does not yet. Returns when it may end; `None` if it is full.
+    /// The subscription fills up from now on, if it does not yet. Returns when it may end; `None`
+    /// if it is full.
     pub(super) fn ends_at(&mut self, now: Instant) -> Option<Instant> {
         let is_full = self.subscription.unsettled >= usize::from(self.subscription.prefetch);
         let ending = self.ending.get_or_insert_with(|| FillUp::begin(now));
         if is_full { None } else { Some(ending.ends_at()).filter(|until| now < *until) }
     }
 
-    /// Until when suspects of an ordered queue wait for the rest of its window: which line runs first depends on all of them.
+    /// Until when suspects of an ordered queue wait for the rest of its window: which line runs
+    /// first depends on all of them.
     pub(super) fn first_fill_until(&self) -> Option<Instant> {
         let is_full = self.subscription.unsettled >= usize::from(self.subscription.prefetch);
         let filling = self.filling.filter(|_| !is_full && self.suspects_in_line > 0)?;
@@ -146,13 +152,13 @@ impl<T> QueueInbox<T> {
         self.subscription.prefetch == 1 && self.subscription.unsettled == 1
     }
 
-    /// What is known of a message that the broker gave back `count` times. One that a lost channel held comes back with one more,
-    /// and before anything that is fresh.
+    /// What is known of a message that the broker gave back `count` times. One that a lost channel
+    /// held comes back with one more, and before anything that is fresh.
     pub(super) fn redeliveries(&mut self, count: u32, item: &impl Fingerprint) -> Redeliveries {
         if count == 0 {
             // A fingerprint takes time, so it is asked for only where something was handed back.
-            let was_handed_back =
-                self.requeued.has_handed_back() && self.requeued.take(item.fingerprint(), 0).is_some();
+            let was_handed_back = self.requeued.has_handed_back()
+                && self.requeued.take(item.fingerprint(), 0).is_some();
             if !was_handed_back && !item.has_waited_in_queue() {
                 self.returning.clear();
             }
@@ -166,8 +172,14 @@ impl<T> QueueInbox<T> {
         })
     }
 
-    /// A handler gives a message back. If the broker does not count that, it comes again with the count that it has.
-    pub(super) fn expect(&mut self, fingerprint: u64, redeliveries: Redeliveries, is_counted: bool) {
+    /// A handler gives a message back. If the broker does not count that, it comes again with the
+    /// count that it has.
+    pub(super) fn expect(
+        &mut self,
+        fingerprint: u64,
+        redeliveries: Redeliveries,
+        is_counted: bool,
+    ) {
         match is_counted {
             true => self.requeued.expect(fingerprint, redeliveries.and_requeued()),
             false if redeliveries.count > 0 => self.requeued.expect(fingerprint, redeliveries),
@@ -183,7 +195,8 @@ impl<T> QueueInbox<T> {
     {
         let Running { subscription, redeliveries, is_suspect, place, .. } = *running;
         self.running -= 1;
-        let waiting = Waiting { item, redeliveries, subscription, since: due, is_suspect, place: None };
+        let waiting =
+            Waiting { item, redeliveries, subscription, since: due, is_suspect, place: None };
         if let Some(place) = place {
             return self.lines.hold(place, waiting, due);
         }
@@ -210,12 +223,19 @@ impl<T> QueueInbox<T> {
         self.held.first_key_value().map(|((due, _), _)| *due).or_else(|| self.lines.due_at())
     }
 
-    pub(super) fn arrive(&mut self, redeliveries: Redeliveries, is_suspect: bool, number: u64, now: Instant, item: T)
-    where
+    pub(super) fn arrive(
+        &mut self,
+        redeliveries: Redeliveries,
+        is_suspect: bool,
+        number: u64,
+        now: Instant,
+        item: T,
+    ) where
         T: Fingerprint,
     {
         let subscription = self.subscription.number;
-        let waiting = Waiting { item, redeliveries, subscription, since: now, is_suspect, place: None };
+        let waiting =
+            Waiting { item, redeliveries, subscription, since: now, is_suspect, place: None };
         self.subscription.unsettled += 1;
         if let Some(ending) = &mut self.ending {
             ending.arrived(now);
@@ -240,8 +260,13 @@ impl<T> QueueInbox<T> {
     where
         T: Fingerprint,
     {
-        // Without a count, the order could not change from life to life, so it follows from the process.
-        let fingerprint = if self.rules.counts_deliveries { waiting.item.fingerprint() } else { number ^ self.draw };
+        // Without a count, the order could not change from life to life, so it follows from the
+        // process.
+        let fingerprint = if self.rules.counts_deliveries {
+            waiting.item.fingerprint()
+        } else {
+            number ^ self.draw
+        };
         Rank::new(self.rules.delivery_limit, waiting.redeliveries.count, fingerprint, number)
     }
 
@@ -250,7 +275,8 @@ impl<T> QueueInbox<T> {
     }
 
     pub(super) fn waiting(&self) -> usize {
-        let in_lines = self.lines.len().saturating_sub(if self.rules.is_ordered { self.running } else { 0 });
+        let in_lines =
+            self.lines.len().saturating_sub(if self.rules.is_ordered { self.running } else { 0 });
         self.plain.len() + self.suspects.len() + self.due.len() + in_lines
     }
 
@@ -265,17 +291,20 @@ impl<T> QueueInbox<T> {
 
     /// The suspect of an ordered queue that is to run first, and how often it came back.
     ///
-    /// A crash charges all that the queue holds alike, so the counts do not tell which message kills. But what runs before it is
-    /// settled and gone. So whole lines run one after the other, by their keys, after one crash upwards and after the next one
-    /// downwards: in one of these two lives, each other line runs before the line of the message that kills.
+    /// A crash charges all that the queue holds alike, so the counts do not tell which message
+    /// kills. But what runs before it is settled and gone. So whole lines run one after the other,
+    /// by their keys, after one crash upwards and after the next one downwards: in one of these two
+    /// lives, each other line runs before the line of the message that kills.
     fn suspect_in_line(&self) -> Option<(Place, u32)> {
         if self.suspects_in_line == 0 {
             return None;
         }
         let suspects = || self.lines.heads().filter(|(_, waiting)| waiting.is_suspect);
         let most = suspects().map(|(_, waiting)| waiting.redeliveries.count).max()?;
-        let is_downwards = if self.rules.counts_deliveries { most % 2 == 1 } else { self.draw % 2 == 1 };
-        let first = suspects().min_by_key(|(place, _)| if is_downwards { u64::MAX - place.key } else { place.key });
+        let is_downwards =
+            if self.rules.counts_deliveries { most % 2 == 1 } else { self.draw % 2 == 1 };
+        let first = suspects()
+            .min_by_key(|(place, _)| if is_downwards { u64::MAX - place.key } else { place.key });
         first.map(|(place, waiting)| (place, waiting.redeliveries.count))
     }
 
@@ -313,7 +342,11 @@ impl<T> QueueInbox<T> {
         if !self.has_slot() {
             return None;
         }
-        let waiting = self.due.pop_front().or_else(|| self.plain.pop_front()).or_else(|| self.next_in_line())?;
+        let waiting = self
+            .due
+            .pop_front()
+            .or_else(|| self.plain.pop_front())
+            .or_else(|| self.next_in_line())?;
         self.running += 1;
         Some(waiting)
     }
@@ -329,7 +362,8 @@ impl<T> QueueInbox<T> {
         self.left(running.subscription);
         if let Some(place) = running.place {
             self.lines.finish(place);
-            self.suspects_in_line = self.suspects_in_line.saturating_sub(usize::from(running.is_suspect));
+            self.suspects_in_line =
+                self.suspects_in_line.saturating_sub(usize::from(running.is_suspect));
         }
     }
 
@@ -341,7 +375,8 @@ impl<T> QueueInbox<T> {
         self.suspects_in_line = 0;
         let unsettled = waiting.chain(&in_line).map(|waiting| waiting.redeliveries).chain(running);
         // What was on its way comes back as well, and so may what was settled just before.
-        let missing = usize::from(self.subscription.prefetch).saturating_sub(self.subscription.unsettled);
+        let missing =
+            usize::from(self.subscription.prefetch).saturating_sub(self.subscription.unsettled);
         let unseen = std::iter::repeat_n(Redeliveries::default(), missing);
         self.returning = unsettled.chain(unseen).map(Redeliveries::and_excused).collect();
         self.plain.clear();
@@ -374,7 +409,8 @@ impl<T> QueueInbox<T> {
         }
         let limit = self.rules.start_limit;
         let late = self.take_if(|waiting| waiting.since + limit <= now);
-        // On 3.10 and 4.0 they come again counted, and this process knows why. On 4.3 they come again with the count that they have.
+        // On 3.10 and 4.0 they come again counted, and this process knows why. On 4.3 they come
+        // again with the count that they have.
         for waiting in &late {
             self.requeued.expect_handed_back(waiting.item.fingerprint(), waiting.redeliveries);
         }
@@ -384,12 +420,21 @@ impl<T> QueueInbox<T> {
     /// When the oldest waiting delivery will have waited too long.
     pub(super) fn late_at(&self) -> Option<Instant> {
         let suspect = self.suspects.values().map(|waiting| waiting.since).min();
-        let first = [self.plain.front(), self.due.front()].into_iter().flatten().map(|waiting| waiting.since);
-        suspect.into_iter().chain(first).chain(self.lines.oldest()).min().map(|since| since + self.rules.start_limit)
+        let first = [self.plain.front(), self.due.front()]
+            .into_iter()
+            .flatten()
+            .map(|waiting| waiting.since);
+        suspect
+            .into_iter()
+            .chain(first)
+            .chain(self.lines.oldest())
+            .min()
+            .map(|since| since + self.rules.start_limit)
     }
 
-    /// How many deliveries the present subscription may bring so that none waits too long for a slot, if `stuck` of the slots do not become
-    /// free. What is held between two attempts takes none.
+    /// How many deliveries the present subscription may bring so that none waits too long for a
+    /// slot, if `stuck` of the slots do not become free. What is held between two attempts takes
+    /// none.
     pub(super) fn startable(&self, stuck: usize) -> u16 {
         let free = usize::from(self.rules.concurrency).saturating_sub(stuck + self.orphans);
         // The cheapest first: mostly there was no subscription before.
@@ -401,7 +446,8 @@ impl<T> QueueInbox<T> {
         u16::try_from(startable).unwrap_or(u16::MAX)
     }
 
-    /// How much of `prefetch` is left for the present subscription: the broker no longer counts what earlier ones brought.
+    /// How much of `prefetch` is left for the present subscription: the broker no longer counts
+    /// what earlier ones brought.
     pub(super) fn prefetch_left(&self) -> u16 {
         self.rules.prefetch.saturating_sub(u16::try_from(self.brought_before()).unwrap_or(u16::MAX))
     }
@@ -410,17 +456,22 @@ impl<T> QueueInbox<T> {
     pub(super) fn may_be_replaced(&self) -> bool {
         let Subscription { prefetch, .. } = self.subscription;
         // The cheapest first.
-        prefetch > 0 && self.held.len() + self.running >= usize::from(prefetch) && self.prefetch_left() > prefetch
+        prefetch > 0
+            && self.held.len() + self.running >= usize::from(prefetch)
+            && self.prefetch_left() > prefetch
     }
 
-    /// Whether the subscription is to be replaced, because all that it may bring is held between two attempts or is `unconfirmed`, and what another
-    /// one brings could start. Not while a suspect near its limit is held: what another one brings may kill the process, which would charge it. A
-    /// message that only lost channels have charged does not count: otherwise, after a few of them, each message would wait for the one before it.
+    /// Whether the subscription is to be replaced, because all that it may bring is held between
+    /// two attempts or is `unconfirmed`, and what another one brings could start. Not while a
+    /// suspect near its limit is held: what another one brings may kill the process, which would
+    /// charge it. A message that only lost channels have charged does not count: otherwise, after a
+    /// few of them, each message would wait for the one before it.
     pub(super) fn is_full_of_resting(&self, unconfirmed: impl FnOnce() -> usize) -> bool {
         if !self.may_be_replaced() {
             return false;
         }
-        let (unconfirmed, held) = (unconfirmed(), self.held.values().filter(|held| self.is_of_present(held)).count());
+        let (unconfirmed, held) =
+            (unconfirmed(), self.held.values().filter(|held| self.is_of_present(held)).count());
         held + unconfirmed >= usize::from(self.subscription.prefetch)
             && (unconfirmed == 0 || self.has_slot())
             && !self.held.values().any(|held| self.is_kept_alone(held))
@@ -447,8 +498,8 @@ impl<T> QueueInbox<T> {
         self.waiting() + self.held.len() + self.running - self.subscription.unsettled
     }
 
-    /// The window within this limit, if `open` is the widest that is allowed. Each step takes one more subscription, so below `open` it
-    /// widens only where it can double.
+    /// The window within this limit, if `open` is the widest that is allowed. Each step takes one
+    /// more subscription, so below `open` it widens only where it can double.
     pub(super) fn in_steps(&self, open: u16, limit: u16) -> u16 {
         let (present, wanted) = (self.subscription.prefetch, open.min(limit));
         let is_small_step = wanted > present && wanted < present.saturating_mul(2);
@@ -458,12 +509,14 @@ impl<T> QueueInbox<T> {
     fn take_if(&mut self, is_taken: impl Fn(&Waiting<T>) -> bool) -> Vec<Waiting<T>> {
         let mut taken: Vec<Waiting<T>> = Vec::new();
         for line in [&mut self.plain, &mut self.due] {
-            let (of_line, kept): (VecDeque<_>, _) = std::mem::take(line).into_iter().partition(&is_taken);
+            let (of_line, kept): (VecDeque<_>, _) =
+                std::mem::take(line).into_iter().partition(&is_taken);
             *line = kept;
             taken.extend(of_line);
         }
         let suspects = std::mem::take(&mut self.suspects).into_iter();
-        let (of_suspects, kept): (BTreeMap<_, _>, _) = suspects.partition(|(_, waiting)| is_taken(waiting));
+        let (of_suspects, kept): (BTreeMap<_, _>, _) =
+            suspects.partition(|(_, waiting)| is_taken(waiting));
         self.suspects = kept;
         taken.extend(of_suspects.into_values());
         for waiting in &taken {

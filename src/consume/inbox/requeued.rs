@@ -4,7 +4,8 @@ use std::collections::{HashMap, VecDeque};
 
 use super::suspicion::Redeliveries;
 
-/// How many messages each generation remembers. There are more only if other processes consume what this one has requeued.
+/// How many messages each generation remembers. There are more only if other processes consume what
+/// this one has requeued.
 const REMEMBERED: usize = 10_000;
 
 /// Tells a delivery of a message from deliveries of others.
@@ -17,13 +18,15 @@ pub(crate) trait Fingerprint {
         0
     }
 
-    /// Whether the broker delayed it in its queue before this delivery. It may then come before what a crash gave back.
+    /// Whether the broker delayed it in its queue before this delivery. It may then come before
+    /// what a crash gave back.
     fn has_waited_in_queue(&self) -> bool {
         false
     }
 }
 
-/// How many deliveries with one fingerprint each generation remembers. More are alike only if other processes consume them.
+/// How many deliveries with one fingerprint each generation remembers. More are alike only if other
+/// processes consume them.
 const REMEMBERED_ALIKE: usize = 1_000;
 
 /// The messages that come again, and the returns that they then have, by their fingerprints.
@@ -55,7 +58,8 @@ impl Requeued {
         self.remember(fingerprint, Expected { counted: redeliveries, uncounted: None });
     }
 
-    /// The message comes again with the count that it had, or with one more and this process's excuse.
+    /// The message comes again with the count that it had, or with one more and this process's
+    /// excuse.
     pub(super) fn expect_handed_back(&mut self, fingerprint: u64, had: Redeliveries) {
         self.remember(fingerprint, Expected { counted: had.and_excused(), uncounted: Some(had) });
     }
@@ -66,7 +70,8 @@ impl Requeued {
         }
         let alike = self.newer.expected.entry(fingerprint).or_default();
         let forgotten = if alike.len() == REMEMBERED_ALIKE { alike.pop_front() } else { None };
-        self.newer.handed_back -= usize::from(forgotten.is_some_and(|expected| expected.uncounted.is_some()));
+        self.newer.handed_back -=
+            usize::from(forgotten.is_some_and(|expected| expected.uncounted.is_some()));
         self.newer.handed_back += usize::from(expected.uncounted.is_some());
         alike.push_back(expected);
     }
@@ -87,9 +92,14 @@ impl Generation {
         let alike = self.expected.get_mut(&fingerprint)?;
         let fits = |redeliveries: &Redeliveries| redeliveries.count == count;
         // One that can come in one way only goes before one that can come in two.
-        let requeued = alike.iter().position(|expected| expected.uncounted.is_none() && fits(&expected.counted));
-        let either = |expected: &Expected| fits(&expected.counted) || expected.uncounted.as_ref().is_some_and(fits);
-        let Expected { counted, uncounted } = alike.remove(requeued.or_else(|| alike.iter().position(either))?)?;
+        let requeued = alike
+            .iter()
+            .position(|expected| expected.uncounted.is_none() && fits(&expected.counted));
+        let either = |expected: &Expected| {
+            fits(&expected.counted) || expected.uncounted.as_ref().is_some_and(fits)
+        };
+        let Expected { counted, uncounted } =
+            alike.remove(requeued.or_else(|| alike.iter().position(either))?)?;
         self.handed_back -= usize::from(uncounted.is_some());
         if alike.is_empty() {
             self.expected.remove(&fingerprint);

@@ -16,7 +16,8 @@ pub(crate) struct Rules {
     pub(crate) delivery_limit: u32,
     /// How often handlers may requeue a message before it waits.
     pub(crate) immediate: u32,
-    /// How long a delivery may wait for its handler. Longer, and the broker's timeout would charge all that is held.
+    /// How long a delivery may wait for its handler. Longer, and the broker's timeout would charge
+    /// all that is held.
     pub(crate) start_limit: Duration,
     /// How long a handler may run.
     pub(crate) handler_timeout: Duration,
@@ -27,18 +28,18 @@ pub(crate) struct Rules {
 }
 
 impl Rules {
-    /// A delivery may wait for its handler for half of the broker's ack timeout, and less where a handler that then takes all of
-    /// its own time would exceed the timeout.
+    /// A delivery may wait for its handler for half of the broker's ack timeout, and less where a
+    /// handler that then takes all of its own time would exceed the timeout.
     ///
-    /// What waits in this process must also have time left for all its waits and attempts. Half of what these leave free is for the
-    /// first handler, and half for later ones.
+    /// What waits in this process must also have time left for all its waits and attempts. Half of
+    /// what these leave free is for the first handler, and half for later ones.
     pub(crate) fn of(config: &QueueConfig, ack_timeout: Duration) -> Self {
         let limit = settle_limit(ack_timeout);
         let start_limit = limit.saturating_sub(config.handler_timeout).min(ack_timeout / 2);
         let start_limit = match config.policy.strategy.kind() {
-            WaitStrategy::InProcess => {
-                start_limit.min(ack_timeout.saturating_sub(config.policy.longest_chain(config.handler_timeout)) / 2)
-            }
+            WaitStrategy::InProcess => start_limit.min(
+                ack_timeout.saturating_sub(config.policy.longest_chain(config.handler_timeout)) / 2,
+            ),
             _ => start_limit,
         };
         let is_ordered = config.order.is_kept();
@@ -57,7 +58,8 @@ impl Rules {
         }
     }
 
-    /// How many deliveries this many free slots can start before one has waited too long, even if each handler takes all of its time.
+    /// How many deliveries this many free slots can start before one has waited too long, even if
+    /// each handler takes all of its time.
     pub(crate) fn startable(&self, free: usize) -> usize {
         let rounds = self.start_limit.as_nanos() / self.handler_timeout.as_nanos().max(1);
         free.saturating_mul(usize::try_from(rounds).unwrap_or(usize::MAX).saturating_add(1))
@@ -89,7 +91,8 @@ mod tests {
         assert_eq!(rules(1500, 1800).start_limit.as_secs(), 270);
     }
 
-    /// The chain of a message with two waits of 100 s and three attempts of at most 60 s takes 380 s.
+    /// The chain of a message with two waits of 100 s and three attempts of at most 60 s takes 380
+    /// s.
     #[test]
     fn what_waits_in_the_process_leaves_time_for_all_waits_and_attempts() {
         let start_limit = |ack_timeout| {
@@ -114,7 +117,11 @@ mod tests {
     #[test]
     fn no_more_is_taken_than_handlers_can_start_in_time_if_each_takes_all_of_its_time() {
         let startable = |handler_timeout| rules(handler_timeout, 1_800).startable(20);
-        assert_eq!([60, 400, 900, 1_500].map(startable), [320, 60, 20, 20], "after 400 s and 800 s others start");
+        assert_eq!(
+            [60, 400, 900, 1_500].map(startable),
+            [320, 60, 20, 20],
+            "after 400 s and 800 s others start"
+        );
         assert_eq!(rules(400, 1_800).startable(1), 3);
         assert_eq!(Rules { start_limit: Duration::ZERO, ..rules(60, 1_800) }.startable(20), 20);
     }

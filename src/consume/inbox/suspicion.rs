@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::{CRASHES_WITHIN, Rules};
 
-/// A suspect with no more headroom than this is isolated for as long as it runs, and at most for as long as a delivery may wait for a handler.
+/// A suspect with no more headroom than this is isolated for as long as it runs, and at most for as
+/// long as a delivery may wait for a handler.
 const LAST_CHARGES: u32 = 2;
 
 /// How often a message came back.
@@ -29,23 +30,33 @@ impl Redeliveries {
     }
 
     pub(super) fn and_requeued(self) -> Self {
-        Self { count: self.count.saturating_add(1), requeued: self.requeued.saturating_add(1), ..self }
+        Self {
+            count: self.count.saturating_add(1),
+            requeued: self.requeued.saturating_add(1),
+            ..self
+        }
     }
 
     pub(super) fn and_excused(self) -> Self {
-        Self { count: self.count.saturating_add(1), excused: self.excused.saturating_add(1), ..self }
+        Self {
+            count: self.count.saturating_add(1),
+            excused: self.excused.saturating_add(1),
+            ..self
+        }
     }
 }
 
 /// Whether a message that came back this often may have killed a process.
 ///
-/// A requeue by another process's handler and a charge by a crash look alike. If handlers can have caused the count, the message
-/// is taken for an ordinary requeue as long as it can afford that mistake: it has used up at most a third of its limit. The same
-/// holds for what came back with a lost channel, because a message may break its channel too. A message that this process's own
+/// A requeue by another process's handler and a charge by a crash look alike. If handlers can have
+/// caused the count, the message is taken for an ordinary requeue as long as it can afford that
+/// mistake: it has used up at most a third of its limit. The same holds for what came back with a
+/// lost channel, because a message may break its channel too. A message that this process's own
 /// handlers gave back each time is no suspect, however often that was.
 pub(super) fn is_suspect(rules: &Rules, redeliveries: Redeliveries) -> bool {
     let is_affordable = redeliveries.count <= rules.delivery_limit / 3;
-    redeliveries.unanswered() > 0 && (redeliveries.unexplained() > rules.immediate || !is_affordable)
+    redeliveries.unanswered() > 0
+        && (redeliveries.unexplained() > rules.immediate || !is_affordable)
 }
 
 /// Whether a message that came back this often may be parked soon: few charges are left.
@@ -64,9 +75,10 @@ pub(super) fn isolated_for(rules: &Rules, count: u32) -> Duration {
 
 /// The order in which suspects run, within a process.
 ///
-/// The nearest to its limit runs first, because each crash by another would charge it. Equals are charged together. If their order were always the
-/// same, what is behind a message that kills would never run. So they are shuffled, and the crash after that reverses their order: in one of these two
-/// lives, each runs before a single message that kills.
+/// The nearest to its limit runs first, because each crash by another would charge it. Equals are
+/// charged together. If their order were always the same, what is behind a message that kills would
+/// never run. So they are shuffled, and the crash after that reverses their order: in one of these
+/// two lives, each runs before a single message that kills.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Rank {
     headroom: u32,
@@ -75,10 +87,12 @@ pub(super) struct Rank {
 }
 
 impl Rank {
-    /// `fingerprint` is the same in each life, and `number` puts messages with the same fingerprint in order.
+    /// `fingerprint` is the same in each life, and `number` puts messages with the same fingerprint
+    /// in order.
     pub(super) fn new(delivery_limit: u32, count: u32, fingerprint: u64, number: u64) -> Self {
         let headroom = delivery_limit.saturating_sub(count);
-        // Counted from the limit, so that the last two lives have opposite orders; and beyond it, because the broker's limit may be higher.
+        // Counted from the limit, so that the last two lives have opposite orders; and beyond it,
+        // because the broker's limit may be higher.
         let life = delivery_limit.wrapping_sub(count);
         let lot = shuffled(fingerprint ^ shuffled(u64::from(life / 2)));
         match life % 2 {
@@ -115,7 +129,8 @@ mod tests {
     #[test]
     fn equals_run_in_many_orders_and_behind_the_one_that_is_nearer_to_its_limit() {
         let order_at = |count: u32| {
-            let mut equals: Vec<_> = (0..4).map(|number| (Rank::new(20, count, number, number), number)).collect();
+            let mut equals: Vec<_> =
+                (0..4).map(|number| (Rank::new(20, count, number, number), number)).collect();
             equals.sort_unstable();
             equals.into_iter().map(|(_, number)| number).collect::<Vec<_>>()
         };
@@ -123,6 +138,9 @@ mod tests {
         orders.sort_unstable();
         orders.dedup();
         assert!(orders.len() > 8, "{orders:?}");
-        assert!(Rank::new(6, 4, 7, 7) < (0..100).map(|number| Rank::new(6, 3, number, number)).min().unwrap());
+        assert!(
+            Rank::new(6, 4, 7, 7)
+                < (0..100).map(|number| Rank::new(6, 3, number, number)).min().unwrap()
+        );
     }
 }

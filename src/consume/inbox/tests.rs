@@ -69,7 +69,8 @@ enum Call {
 }
 
 fn calls() -> impl Strategy<Value = Vec<Call>> {
-    let count = prop::option::weighted(0.9, prop_oneof![3 => Just(0u32), 1 => 1u32..4, 1 => any::<u32>()]);
+    let count =
+        prop::option::weighted(0.9, prop_oneof![3 => Just(0u32), 1 => 1u32..4, 1 => any::<u32>()]);
     let call = prop_oneof![
         8 => (0usize..3, count).prop_map(|(queue, count)| Call::Arrive(queue, count)),
         8 => Just(Call::Start),
@@ -96,7 +97,8 @@ enum Fate {
 proptest! {
     #![proptest_config(inputs(256))]
 
-    /// In any order of calls that a session can make, each delivery is started, given back or lost, once.
+    /// In any order of calls that a session can make, each delivery is started, given back or lost,
+    /// once.
     #[test]
     fn every_delivery_has_one_fate_and_the_bounds_hold(
         calls in calls(), draw in any::<u64>(), prefetch in 1u16.., concurrency in 1u16..5, limit in 1u32..20, immediate in 0u32..20,
@@ -165,7 +167,8 @@ proptest! {
             }
             prop_assert!(queues.iter().all(|queue| inbox.window(*queue, now) <= prefetch));
         }
-        // In the end all that is left starts or has waited too long, and each queue is taken from again.
+        // In the end all that is left starts or has waited too long, and each queue is taken from
+        // again.
         let mut open = [false; 3];
         for _ in 0..10_000 {
             if inbox.has_late(queues[2], now) {

@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use super::CRASHES_WITHIN;
 
-/// How long a queue that brings nothing keeps its turn. It begins while the subscription of the queue before it ends.
+/// How long a queue that brings nothing keeps its turn. It begins while the subscription of the
+/// queue before it ends.
 const IDLE: Duration = Duration::from_millis(350);
 
 /// Whose turn it is to be taken from.

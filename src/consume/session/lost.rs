@@ -1,4 +1,5 @@
-//! How a subscription or a channel is lost, what the broker says about it, and what that tells of its ack timeout.
+//! How a subscription or a channel is lost, what the broker says about it, and what that tells of
+//! its ack timeout.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -8,8 +9,9 @@ use super::{CHECK_CHANNEL_EVERY, Session, WorkQueue};
 use crate::consume::ack_timeout::{is_ack_timeout, named_in};
 use crate::error::{Error, Problem};
 
-/// How long the broker may take to delete a queue after it has cancelled the subscriptions. Until then the queue may still be found,
-/// and the binding that follows a declare may find none: the broker then closes the whole connection with 541 (4.3).
+/// How long the broker may take to delete a queue after it has cancelled the subscriptions. Until
+/// then the queue may still be found, and the binding that follows a declare may find none: the
+/// broker then closes the whole connection with 541 (4.3).
 const DELETION: Duration = Duration::from_millis(300);
 
 /// The broker does not say which.
@@ -17,8 +19,8 @@ const WHY_CANCELLED: &str = "the queue was deleted, its node went away, or a mes
     broker.consumer_timeout should say it, and for an existing quorum queue queue_type = \"quorum\" should be set";
 
 impl Session<'_> {
-    /// What ended the session. A request that fails because the broker has closed the channel does not say why; the subscriptions do. If
-    /// it was the ack timeout, it is noted.
+    /// What ended the session. A request that fails because the broker has closed the channel does
+    /// not say why; the subscriptions do. If it was the ack timeout, it is noted.
     pub(super) fn reason_for(&mut self, error: Error) -> Error {
         let error = self.told().unwrap_or(error);
         let text = error.to_string();
@@ -36,16 +38,19 @@ impl Session<'_> {
         Some(self.lost_by(Problem::of_lapin(&told)))
     }
 
-    /// The broker has taken back a message that was not settled within this time, if it is known. If the settings know of a longer time,
-    /// says so once, and settles what comes from now on in the shorter one: a message that cannot be held for so long is requeued, and
-    /// parked at the delivery limit.
+    /// The broker has taken back a message that was not settled within this time, if it is known.
+    /// If the settings know of a longer time, says so once, and settles what comes from now on in
+    /// the shorter one: a message that cannot be held for so long is requeued, and parked at the
+    /// delivery limit.
     fn taken_back_after(&self, timeout: Option<Duration>) {
         let WorkQueue { ack_timeout, context, .. } = self.queue;
         context.summary.update(|summary| summary.taken_back += 1);
         if let Some(timeout) = timeout
             && ack_timeout.named(timeout)
         {
-            self.queue.intake.limit_start(self.queue.index, ack_timeout.start_limit(self.is_ordered()));
+            self.queue
+                .intake
+                .limit_start(self.queue.index, ack_timeout.start_limit(self.is_ordered()));
             let text = humantime::format_duration;
             tracing::warn!(
                 queue = %self.name(),
@@ -57,8 +62,8 @@ impl Session<'_> {
         }
     }
 
-    /// The broker has ended the subscription: the queue was deleted, its node went away, or (from 4.3 on) a message was not
-    /// settled in time. What is unsettled can still be settled here.
+    /// The broker has ended the subscription: the queue was deleted, its node went away, or (from
+    /// 4.3 on) a message was not settled in time. What is unsettled can still be settled here.
     pub(super) async fn cancelled(&mut self) -> Result<(), Error> {
         if let Err(error) = self.check_channel() {
             let told = self.told();
@@ -68,10 +73,12 @@ impl Session<'_> {
             }
             return Err(told.unwrap_or(error));
         }
-        let error = self.lost_by(format!("the broker cancelled the subscription: {WHY_CANCELLED}").into());
+        let error =
+            self.lost_by(format!("the broker cancelled the subscription: {WHY_CANCELLED}").into());
         if self.is_ordered() {
             self.is_taken_back = true;
-            // Another process may be active by now. Only a closed channel gives back what is held here.
+            // Another process may be active by now. Only a closed channel gives back what is held
+            // here.
             return Err(error);
         }
         self.unsubscribe().await?;
@@ -85,8 +92,9 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Declares the queue again. If the ack timeout may have expired, first waits until no alarm is in effect. Meanwhile hands back late
-    /// deliveries and checks the channel: without a subscription, nothing else would notice that it was closed, and after that no copies of its
+    /// Declares the queue again. If the ack timeout may have expired, first waits until no alarm is
+    /// in effect. Meanwhile hands back late deliveries and checks the channel: without a
+    /// subscription, nothing else would notice that it was closed, and after that no copies of its
     /// messages may be sent.
     async fn declare_again(&self) -> Result<(), Error> {
         let declare = async {

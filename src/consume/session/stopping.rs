@@ -7,11 +7,12 @@ use crate::broker::queued::queued;
 use crate::consume::settler::CLOSE_DELAY;
 
 impl Session<'_> {
-    /// Hands back what is not running, after the subscription has ended: otherwise the broker would deliver it here again, which 3.10 and
-    /// 4.0 count.
+    /// Hands back what is not running, after the subscription has ended: otherwise the broker would
+    /// deliver it here again, which 3.10 and 4.0 count.
     pub(super) async fn hand_back_all(&mut self) {
         if self.is_ordered() {
-            // To cancel, or to give back single messages, would let others overtake them. All go back when the channel closes.
+            // To cancel, or to give back single messages, would let others overtake them. All go
+            // back when the channel closes.
             let left = self.queue.intake.drain(self.queue.index).len() as u64;
             return self.queue.context.summary.update(|summary| summary.handed_back += left);
         }
@@ -24,8 +25,8 @@ impl Session<'_> {
         self.hand_back(&unseen, "the service is stopping");
     }
 
-    /// Returns when the channel is gone while the service is stopping. Then no handler may send a copy of what the broker has again, and those
-    /// of an ordered queue end.
+    /// Returns when the channel is gone while the service is stopping. Then no handler may send a
+    /// copy of what the broker has again, and those of an ordered queue end.
     pub(crate) async fn lost_while_stopping(&mut self) {
         while self.channel.is_open() {
             tokio::time::sleep(CHECK_CHANNEL_EVERY).await;
@@ -34,8 +35,9 @@ impl Session<'_> {
         self.ended.cancel();
     }
 
-    /// Closes the channel of an ordered queue, which gives back all that it holds in its order (3.10, 4.0 and 4.3). By then no handler
-    /// runs here, because the next process gets the messages at once.
+    /// Closes the channel of an ordered queue, which gives back all that it holds in its order
+    /// (3.10, 4.0 and 4.3). By then no handler runs here, because the next process gets the
+    /// messages at once.
     pub(crate) async fn close(&self) {
         self.ended.cancel();
         let Session { queue, channel, .. } = self;
@@ -43,16 +45,21 @@ impl Session<'_> {
             queue.intake.idle(queue.index).await;
             self.flush_settlements().await
         };
-        // In vain if a handler blocks its thread; then dropping the session closes the channel, and so the connection is not waited for.
+        // In vain if a handler blocks its thread; then dropping the session closes the channel, and
+        // so the connection is not waited for.
         if tokio::time::timeout(queue.answer_timeout + CLOSE_DELAY, settled).await == Ok(true) {
             // Without an answer the connection is gone, or soon will be.
-            let _ = queue.shutdown.answer("closing a channel", queue.answer_timeout, channel.close("done")).await;
+            let _ = queue
+                .shutdown
+                .answer("closing a channel", queue.answer_timeout, channel.close("done"))
+                .await;
         }
     }
 
-    /// Sends the acks, rejects and nacks that were collected, and waits until the broker has read them, and a little longer for it to apply
-    /// them. A busy broker reads late, and loses those that it reads together with the close. Returns false if no answer came: the channel
-    /// is gone, or soon will be.
+    /// Sends the acks, rejects and nacks that were collected, and waits until the broker has read
+    /// them, and a little longer for it to apply them. A busy broker reads late, and loses those
+    /// that it reads together with the close. Returns false if no answer came: the channel is gone,
+    /// or soon will be.
     pub(crate) async fn flush_settlements(&self) -> bool {
         let is_answered = self.answer("settling", self.settling_channel.round_trip()).await.is_ok();
         if is_answered {
@@ -62,16 +69,18 @@ impl Session<'_> {
     }
 }
 
-/// Closes the channel, because lapin alone would only cancel each subscription, and keep the channel until the broker has answered.
-/// Meanwhile the next process would get messages of an ordered queue before those that are held here. And a subscription that was given up
-/// before it was answered would stay, with all that is delivered to it.
+/// Closes the channel, because lapin alone would only cancel each subscription, and keep the
+/// channel until the broker has answered. Meanwhile the next process would get messages of an
+/// ordered queue before those that are held here. And a subscription that was given up before it
+/// was answered would stay, with all that is delivered to it.
 impl Drop for Session<'_> {
     fn drop(&mut self) {
         self.ended.cancel();
         self.settling_channel.send();
         let (channel, limit) = (self.channel.clone(), self.queue.answer_timeout);
         match Handle::try_current() {
-            // Later, so that the last acks are not lost. In an ordered queue the close has to come before lapin's cancel.
+            // Later, so that the last acks are not lost. In an ordered queue the close has to come
+            // before lapin's cancel.
             Ok(runtime) if !self.is_ordered() => {
                 runtime.spawn(async move {
                     tokio::time::sleep(CLOSE_DELAY).await;

@@ -14,7 +14,8 @@ use crate::consume::unacked::Unacked;
 use crate::error::Error;
 use crate::topology::consumer_arguments;
 
-/// A subscription's prefetch is fixed, so a wider window needs an additional subscription, and a narrower one needs new ones.
+/// A subscription's prefetch is fixed, so a wider window needs an additional subscription, and a
+/// narrower one needs new ones.
 #[derive(Default)]
 pub(super) struct Subscriptions {
     pub(super) streams: Vec<Subscription>,
@@ -23,13 +24,14 @@ pub(super) struct Subscriptions {
 }
 
 impl Session<'_> {
-    /// A wider window needs one more subscription, without a pause. For a narrower one, all must be cancelled; what is under way
-    /// still arrives.
+    /// A wider window needs one more subscription, without a pause. For a narrower one, all must be
+    /// cancelled; what is under way still arrives.
     pub(super) async fn resize(&mut self) -> Result<(), Error> {
         let wanted = *self.window.borrow_and_update();
         if wanted < self.subscriptions.prefetch {
             self.unsubscribe_when_full().await?;
-            // A delivery that was under way may be a suspect, and nothing else may be taken while a suspect is held.
+            // A delivery that was under way may be a suspect, and nothing else may be taken while a
+            // suspect is held.
             if *self.window.borrow() != wanted || self.queue.shutdown.is_requested() {
                 return Ok(());
             }
@@ -57,19 +59,23 @@ impl Session<'_> {
         let what = format!("consuming queue {:?}", self.name());
         let queue = self.queue.context.addresses.queue.clone();
         let WorkQueue { context, ack_timeout, .. } = self.queue;
-        let arguments = table(&consumer_arguments(&context.names, &context.config, ack_timeout.configured))?;
+        let arguments =
+            table(&consumer_arguments(&context.names, &context.config, ack_timeout.configured))?;
         let options = BasicConsumeOptions::default();
-        // Without an answer, the session closes its channel when it is dropped, after its settlements.
+        // Without an answer, the session closes its channel when it is dropped, after its
+        // settlements.
         self.answer(&what, self.channel.consume(queue, options, arguments)).await
     }
 
-    /// Ends all subscriptions when nothing is on its way to them, because the broker would count it.
+    /// Ends all subscriptions when nothing is on its way to them, because the broker would count
+    /// it.
     async fn unsubscribe_when_full(&mut self) -> Result<(), Error> {
         let shutdown = &self.queue.shutdown;
         let was_cancelled = tokio::select! {
             biased;
             filled = self.fill_up() => filled?,
-            // What is taken now would only be handed back, which 3.10 and 4.0 count too. The subscriptions end with the session.
+            // What is taken now would only be handed back, which 3.10 and 4.0 count too. The
+            // subscriptions end with the session.
             () = shutdown.requested() => return Ok(()),
         };
         if was_cancelled { self.cancelled().await } else { self.unsubscribe().await }
@@ -116,7 +122,8 @@ impl Session<'_> {
 
     async fn end(&self, ended: &mut Subscriptions) -> Result<Vec<Unacked>, Error> {
         let cancel = |stream: &Subscription| self.channel.cancel(stream.tag.clone());
-        self.answer("ending the subscriptions", try_join_all(ended.streams.iter().map(cancel))).await?;
+        self.answer("ending the subscriptions", try_join_all(ended.streams.iter().map(cancel)))
+            .await?;
         let mut taken = Vec::new();
         for stream in &mut ended.streams {
             while let Some(Some(Ok(incoming))) = stream.deliveries.next().now_or_never() {
@@ -140,10 +147,12 @@ impl Subscriptions {
         })
     }
 
-    /// The next delivery, of any of them; `None` when the broker has ended one. If there is no subscription, this never completes.
+    /// The next delivery, of any of them; `None` when the broker has ended one. If there is no
+    /// subscription, this never completes.
     pub(super) async fn next(&mut self) -> Option<lapin::Result<Incoming>> {
         std::future::poll_fn(|context| {
-            let mut polled = self.streams.iter_mut().map(|stream| stream.deliveries.poll_next_unpin(context));
+            let mut polled =
+                self.streams.iter_mut().map(|stream| stream.deliveries.poll_next_unpin(context));
             polled.find(Poll::is_ready).unwrap_or(Poll::Pending)
         })
         .await

@@ -1,4 +1,5 @@
-//! A model of how 4.3 counts in a queue with delayed retries, and of a message whose handlers fail, hang and die.
+//! A model of how 4.3 counts in a queue with delayed retries, and of a message whose handlers fail,
+//! hang and die.
 
 use std::time::Duration;
 
@@ -148,7 +149,8 @@ proptest! {
         }
         prop_assert!(ended, "it ends");
         let most = policy.max_attempts();
-        // A count of the producer's own can be taken for the broker's once, until the broker's is above it.
+        // A count of the producer's own can be taken for the broker's once, until the broker's is
+        // above it.
         prop_assert!(failed <= if stale.is_some() { 2 * most } else { most }, "{failed} attempts failed");
         if stale.is_none() {
             prop_assert!(u64::from(counts.delivered) <= u64::from(policy.max_deliveries()) + timed_out + u64::from(nacked));

@@ -1,4 +1,5 @@
-//! A broker that does whatever brokers do, at times that a scenario says, behind the client's traits.
+//! A broker that does whatever brokers do, at times that a scenario says, behind the client's
+//! traits.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -230,14 +231,12 @@ impl Broker {
     pub(super) async fn live(self) {
         let (scenario, began) = (self.lock().scenario.clone(), Instant::now());
         let mut events: BTreeMap<u64, Vec<Change>> = BTreeMap::new();
-        scenario
-            .moods
-            .iter()
-            .for_each(|(at, exchange, mood)| events.entry(*at).or_default().push(Change::Mood(*exchange, *mood)));
-        scenario
-            .weather
-            .iter()
-            .for_each(|(at, weather)| events.entry(*at).or_default().push(Change::Weather(*weather)));
+        scenario.moods.iter().for_each(|(at, exchange, mood)| {
+            events.entry(*at).or_default().push(Change::Mood(*exchange, *mood))
+        });
+        scenario.weather.iter().for_each(|(at, weather)| {
+            events.entry(*at).or_default().push(Change::Weather(*weather))
+        });
         for (at, changes) in events {
             sleep_until(began + millis(at)).await;
             changes.into_iter().for_each(|change| self.change(change));
@@ -313,7 +312,11 @@ impl State {
         assert!(fate.is_wanted, "copy {number} is sent for nobody");
         if let Some((at, refusals)) = fate.refused {
             let least = pause(refusals - 1, 0.0);
-            assert!(now - at >= least, "copy {number} is sent {:?} after refusal {refusals}", now - at);
+            assert!(
+                now - at >= least,
+                "copy {number} is sent {:?} after refusal {refusals}",
+                now - at
+            );
         }
         if let Some((other, _)) = fate.under_way.replace((line, now)) {
             assert!(other != line, "copy {number} is sent while it is under way");
@@ -342,11 +345,14 @@ impl State {
     }
 
     fn refuses(&mut self, number: usize, line: usize) {
-        let is_heard =
-            self.connection.as_ref().is_some_and(|present| present.number() == line && self.is_heard(present));
+        let is_heard = self
+            .connection
+            .as_ref()
+            .is_some_and(|present| present.number() == line && self.is_heard(present));
         let fate = &mut self.fates[number];
         if is_heard {
-            fate.refused = Some((Instant::now(), fate.refused.map_or(0, |(_, refusals)| refusals) + 1));
+            fate.refused =
+                Some((Instant::now(), fate.refused.map_or(0, |(_, refusals)| refusals) + 1));
         }
     }
 
@@ -364,16 +370,21 @@ impl State {
         under_way.for_each(|fate| fate.excuses += 1);
     }
 
-    /// A copy breaks the connection. From the third time on it is alone, at the latest: once, its channel may have been closed at the same moment,
-    /// over another copy.
+    /// A copy breaks the connection. From the third time on it is alone, at the latest: once, its
+    /// channel may have been closed at the same moment, over another copy.
     fn breaks(&mut self, number: usize) {
         let is_heard = self.connection.as_ref().is_some_and(|present| self.is_heard(present));
         let breaks = self.breaks.entry(number).or_default();
         *breaks += u32::from(is_heard);
         if is_heard && *breaks > 2 {
             // One that was given up right after it was sent counts no more.
-            let is_recent = |fate: &Fate| fate.under_way.is_some_and(|(_, at)| at.elapsed() < USUAL_ANSWER_TIME);
-            let beside: Vec<_> = (0..).zip(&self.fates).filter(|(_, fate)| fate.is_wanted && is_recent(fate)).collect();
+            let is_recent = |fate: &Fate| {
+                fate.under_way.is_some_and(|(_, at)| at.elapsed() < USUAL_ANSWER_TIME)
+            };
+            let beside: Vec<_> = (0..)
+                .zip(&self.fates)
+                .filter(|(_, fate)| fate.is_wanted && is_recent(fate))
+                .collect();
             assert!(
                 beside.len() <= 1,
                 "copy {number} breaks the connection for the {breaks}th time, beside {beside:?}"
@@ -384,7 +395,8 @@ impl State {
 }
 
 impl Broker {
-    /// What is sent now on this line is read. What is on its way when an alarm begins is read after it.
+    /// What is sent now on this line is read. What is on its way when an alarm begins is read after
+    /// it.
     async fn read(&self, line: &Line) -> lapin::Result<()> {
         let arrive = async {
             loop {
@@ -426,7 +438,10 @@ impl Dial for Broker {
             sleep(millis(LATENCY)).await;
             let (mut state, now) = (self.lock(), Instant::now());
             if now < state.away_until {
-                return Err(Error::Connect { broker, problem: "connection refused".to_owned().into() });
+                return Err(Error::Connect {
+                    broker,
+                    problem: "connection refused".to_owned().into(),
+                });
             }
             let line = Line::new(now);
             state.connection = Some(line.clone());
@@ -460,7 +475,10 @@ impl Connection for ModelConnection {
 
     fn events(&self) -> BoxStream<'static, Event> {
         let events = self.line.events.subscribe();
-        stream::unfold(events, |mut events| async { events.recv().await.ok().map(|event| (event, events)) }).boxed()
+        stream::unfold(events, |mut events| async {
+            events.recv().await.ok().map(|event| (event, events))
+        })
+        .boxed()
     }
 
     fn open_channel(&self) -> Answer<'_, Arc<dyn Channel>> {
@@ -480,7 +498,8 @@ impl Connection for ModelConnection {
             };
             let mut state = self.broker.lock();
             state.opened += 1;
-            state.most_channels = state.most_channels.max(self.line.channels.fetch_add(1, Ordering::Relaxed) + 1);
+            state.most_channels =
+                state.most_channels.max(self.line.channels.fetch_add(1, Ordering::Relaxed) + 1);
             Ok(Arc::new(channel) as Arc<dyn Channel>)
         }
         .boxed()
@@ -518,7 +537,11 @@ impl ModelChannel {
     }
 
     /// The broker reads a copy. Returns its answer, or none if it closes something over it.
-    async fn take(&self, number: usize, message: impl FnOnce() -> BasicReturnMessage) -> Option<Confirmation> {
+    async fn take(
+        &self,
+        number: usize,
+        message: impl FnOnce() -> BasicReturnMessage,
+    ) -> Option<Confirmation> {
         let Plan { exchange, nature, .. } = self.broker.lock().scenario.copies[number];
         let mut changed = self.broker.lock().changed.subscribe();
         let mood = || self.broker.lock().moods[exchange];
@@ -533,10 +556,15 @@ impl ModelChannel {
         Some(Confirmation::Ack(None))
     }
 
-    fn answer(&self, number: usize, message: impl FnOnce() -> BasicReturnMessage) -> Option<Confirmation> {
+    fn answer(
+        &self,
+        number: usize,
+        message: impl FnOnce() -> BasicReturnMessage,
+    ) -> Option<Confirmation> {
         let mut state = self.broker.lock();
         let Plan { exchange, nature, .. } = state.scenario.copies[number];
-        let (mood, change) = (state.moods[exchange], Culprit::Exchange(exchange, state.changes[exchange]));
+        let (mood, change) =
+            (state.moods[exchange], Culprit::Exchange(exchange, state.changes[exchange]));
         let is_current = state.is_current(self.connection.number());
         let mut close = |kind, text, culprit| {
             state.excuse(&self.under_way.lock().unwrap(), culprit);
@@ -557,10 +585,14 @@ impl ModelChannel {
             }
             (_, Mood::Forbidden) => close(AMQPSoftError::ACCESSREFUSED, "ACCESS_REFUSED", change),
             (_, Mood::Missing) => close(AMQPSoftError::NOTFOUND, "NOT_FOUND", change),
-            (Nature::Malformed, _) => {
-                close(AMQPSoftError::PRECONDITIONFAILED, "PRECONDITION_FAILED", Culprit::Copy(number))
-            }
-            (Nature::Fine, Mood::Open) if state.scenario.goes_on_refusing && *self.has_refused.lock().unwrap() => {
+            (Nature::Malformed, _) => close(
+                AMQPSoftError::PRECONDITIONFAILED,
+                "PRECONDITION_FAILED",
+                Culprit::Copy(number),
+            ),
+            (Nature::Fine, Mood::Open)
+                if state.scenario.goes_on_refusing && *self.has_refused.lock().unwrap() =>
+            {
                 Some(Confirmation::Nack(None))
             }
             (Nature::Fine, Mood::Open | Mood::Slow) => {
@@ -610,14 +642,20 @@ impl Channel for ModelChannel {
         let number = usize::from(body[0]);
         async move {
             if !self.is_open() {
-                return Err(ErrorKind::InvalidChannelState(lapin::ChannelState::Closed, "publish").into());
+                return Err(
+                    ErrorKind::InvalidChannelState(lapin::ChannelState::Closed, "publish").into()
+                );
             }
             let line = self.connection.number();
             assert!(is_mandatory, "what finds no queue would be lost");
             self.broker.lock().sends(number, line);
             self.under_way.lock().unwrap().insert(number);
             let message = || BasicReturnMessage {
-                delivery: Delivery { data: body.to_vec(), properties, ..mock(exchange, routing_key) },
+                delivery: Delivery {
+                    data: body.to_vec(),
+                    properties,
+                    ..mock(exchange, routing_key)
+                },
                 reply_code: 312,
                 reply_text: "NO_ROUTE".into(),
             };
@@ -644,7 +682,8 @@ impl Channel for ModelChannel {
             // lapin hands out the oldest return, whoever it belongs to.
             let returned = self.returns.lock().unwrap().pop_front();
             if returned.as_ref().is_some_and(|returned| returned.data != body) {
-                // Until all returns have come, this may be one of them. If the channel ends before, it is sent again.
+                // Until all returns have come, this may be one of them. If the channel ends before,
+                // it is sent again.
                 self.broker.lock().fates[number].excuses += 1;
             }
             Ok(match (answer, returned) {
@@ -662,7 +701,9 @@ impl Channel for ModelChannel {
         for number in self.under_way.lock().unwrap().iter() {
             // Nobody waits for its answer any longer.
             let fate = &mut state.fates[*number];
-            fate.excuses += u32::from(fate.under_way.take_if(|(of, _)| *of == self.connection.number()).is_some());
+            fate.excuses += u32::from(
+                fate.under_way.take_if(|(of, _)| *of == self.connection.number()).is_some(),
+            );
         }
         self.end.closes(reset());
         async { Ok(()) }.boxed()
@@ -672,7 +713,12 @@ impl Channel for ModelChannel {
         unreachable!()
     }
 
-    fn consume(&self, _: ShortString, _: BasicConsumeOptions, _: FieldTable) -> Answer<'_, Subscription> {
+    fn consume(
+        &self,
+        _: ShortString,
+        _: BasicConsumeOptions,
+        _: FieldTable,
+    ) -> Answer<'_, Subscription> {
         unreachable!()
     }
 
@@ -692,7 +738,12 @@ impl Channel for ModelChannel {
         unreachable!()
     }
 
-    fn declare_queue(&self, _: ShortString, _: QueueDeclareOptions, _: FieldTable) -> Answer<'_, QueueCounts> {
+    fn declare_queue(
+        &self,
+        _: ShortString,
+        _: QueueDeclareOptions,
+        _: FieldTable,
+    ) -> Answer<'_, QueueCounts> {
         unreachable!()
     }
 
@@ -706,11 +757,23 @@ impl Channel for ModelChannel {
         unreachable!()
     }
 
-    fn bind_queue(&self, _: ShortString, _: ShortString, _: ShortString, _: FieldTable) -> Answer<'_, ()> {
+    fn bind_queue(
+        &self,
+        _: ShortString,
+        _: ShortString,
+        _: ShortString,
+        _: FieldTable,
+    ) -> Answer<'_, ()> {
         unreachable!()
     }
 
-    fn unbind_queue(&self, _: ShortString, _: ShortString, _: ShortString, _: FieldTable) -> Answer<'_, ()> {
+    fn unbind_queue(
+        &self,
+        _: ShortString,
+        _: ShortString,
+        _: ShortString,
+        _: FieldTable,
+    ) -> Answer<'_, ()> {
         unreachable!()
     }
 

@@ -28,11 +28,23 @@ const NOT_HELD: Limits = Limits { hold: None, lets_return: true };
 
 /// This process may hold a delivery for as long as its message should wait.
 fn held(asked: Duration) -> Limits {
-    Limits { hold: Some(Hold { max_asked: asked, time_left: Some(Duration::MAX), redeliveries: Some(0) }), ..NOT_HELD }
+    Limits {
+        hold: Some(Hold {
+            max_asked: asked,
+            time_left: Some(Duration::MAX),
+            redeliveries: Some(0),
+        }),
+        ..NOT_HELD
+    }
 }
 
 /// Nothing is random, and nothing is held, but where a test says so.
-fn decide(policy: &RetryPolicy, ledger: &Ledger, result: &Result<(), Failure>, now: Timestamp) -> Decision {
+fn decide(
+    policy: &RetryPolicy,
+    ledger: &Ledger,
+    result: &Result<(), Failure>,
+    now: Timestamp,
+) -> Decision {
     super::decide(policy, ledger, result, now, || NOT_HELD, Draw::MIDDLE)
 }
 
@@ -80,11 +92,19 @@ fn policy_of(kind: wait::WaitStrategy, immediate: u32, delays: &[u64]) -> RetryP
 fn a_native_wait_is_always_the_same_and_bounds_what_may_be_asked() {
     let native = policy_of(wait::WaitStrategy::Native, 1, &[300, 300]);
     let decided = |ledger: &Ledger, failure| decide(&native, ledger, &Err(failure), NOW);
-    let returned = Decision::Wait { path: Path::Return, leg: after(300), due: NOW + after(300), is_defer: false };
+    let returned = Decision::Wait {
+        path: Path::Return,
+        leg: after(300),
+        due: NOW + after(300),
+        is_defer: false,
+    };
     assert_eq!(decided(&fresh(), Failure::transient("no")), Decision::Requeue);
     assert_eq!(decided(&fresh(), Failure::transient("no").after(after(1))), returned);
     assert_eq!(decided(&fresh(), Failure::transient("no").after(after(300))), returned);
-    assert_eq!(decided(&fresh(), Failure::transient("no").after(after(301))), Decision::Park(Reason::DelayTooLong));
+    assert_eq!(
+        decided(&fresh(), Failure::transient("no").after(after(301))),
+        Decision::Park(Reason::DelayTooLong)
+    );
     let used_up = Ledger { redeliveries: Some(1), ..fresh() };
     assert_eq!(decided(&used_up, Failure::transient("no")), returned);
     let last = Ledger { attempts: 2, hop: 2, ..used_up };
@@ -97,14 +117,25 @@ fn a_native_wait_is_always_the_same_and_bounds_what_may_be_asked() {
 fn a_delay_that_is_asked_for_is_held_until_the_process_must_let_go_and_the_policys_own_always() {
     let policy = policy_of(wait::WaitStrategy::InProcess, 0, &[300]);
     let limits = || held(after(200));
-    let decided = |failure| super::decide(&policy, &fresh(), &Err(failure), NOW, limits, Draw::MIDDLE);
-    let held =
-        |millis| Decision::Wait { path: Path::Hold, leg: after(millis), due: NOW + after(millis), is_defer: false };
+    let decided =
+        |failure| super::decide(&policy, &fresh(), &Err(failure), NOW, limits, Draw::MIDDLE);
+    let held = |millis| Decision::Wait {
+        path: Path::Hold,
+        leg: after(millis),
+        due: NOW + after(millis),
+        is_defer: false,
+    };
     assert_eq!(decided(Failure::transient("no").after(after(200))), held(200));
-    assert_eq!(decided(Failure::transient("no").after(after(201))), Decision::Park(Reason::DelayTooLong));
+    assert_eq!(
+        decided(Failure::transient("no").after(after(201))),
+        Decision::Park(Reason::DelayTooLong)
+    );
     assert_eq!(decided(Failure::transient("no")), held(300));
     let too_long = Failure::transient("no").after(MAX_DELAY + after(1));
-    assert_eq!(decide(&policy, &fresh(), &Err(too_long), NOW), Decision::Park(Reason::DelayTooLong));
+    assert_eq!(
+        decide(&policy, &fresh(), &Err(too_long), NOW),
+        Decision::Park(Reason::DelayTooLong)
+    );
     let left = |millis| Ledger { wait_unfinished: Some(NOW + after(millis)), ..fresh() };
     let decided_before = |ledger: Ledger| super::decide_before(&policy, &ledger, NOW, limits);
     assert_eq!(decided_before(left(200)), Some(held(200)));
@@ -114,10 +145,17 @@ fn a_delay_that_is_asked_for_is_held_until_the_process_must_let_go_and_the_polic
 #[test]
 fn what_is_held_remembers_each_failure_and_counts_immediate_attempts_again_after_a_wait() {
     let failure = Failure::transient("no");
-    let at_once =
-        Ledger { redeliveries: Some(1), attempts: 3, hop: 2, ..fresh() }.held(Some(&failure), None, false, NOW);
+    let at_once = Ledger { redeliveries: Some(1), attempts: 3, hop: 2, ..fresh() }.held(
+        Some(&failure),
+        None,
+        false,
+        NOW,
+    );
     assert_eq!((at_once.attempt(), at_once.hop, at_once.redeliveries), (6, 2, Some(2)));
-    assert_eq!((at_once.errors.len(), at_once.errors[0].attempt, at_once.first_failed), (1, 5, Some(NOW)));
+    assert_eq!(
+        (at_once.errors.len(), at_once.errors[0].attempt, at_once.first_failed),
+        (1, 5, Some(NOW))
+    );
     let wait = Wait { since: NOW, due: NOW + after(300), leg: after(300), path: Path::Hold };
     let waited = at_once.held(Some(&failure), Some(wait), false, NOW);
     assert_eq!((waited.attempt(), waited.hop, waited.redeliveries), (7, 3, Some(0)));
@@ -128,11 +166,19 @@ fn what_is_held_remembers_each_failure_and_counts_immediate_attempts_again_after
 fn the_attempts_before_each_attempt_follow_from_the_strategy() {
     let check = |kind, expected: [(u32, u32); 6]| {
         let policy = policy_of(kind, 1, &[300, 300]);
-        assert_eq!([1, 2, 3, 4, 5, 6].map(|attempt| policy.before_attempt(attempt)), expected, "{kind:?}");
+        assert_eq!(
+            [1, 2, 3, 4, 5, 6].map(|attempt| policy.before_attempt(attempt)),
+            expected,
+            "{kind:?}"
+        );
         for attempt in 1..=6 {
             let (hop, at_once) = policy.before_attempt(attempt);
             let is_first = policy.first_attempt_after(hop) == attempt;
-            assert_eq!(is_first, attempt == 1 || policy.before_attempt(attempt - 1).0 < hop, "{at_once}");
+            assert_eq!(
+                is_first,
+                attempt == 1 || policy.before_attempt(attempt - 1).0 < hop,
+                "{at_once}"
+            );
         }
     };
     for kind in [wait::WaitStrategy::Tiers, wait::WaitStrategy::InProcess] {
@@ -184,7 +230,8 @@ fn a_transient_failure_is_tried_at_once_then_waits_then_parks() {
     let once = Ledger { redeliveries: Some(1), ..fresh() };
     let waited = Ledger { hop: 1, redeliveries: Some(1), ..fresh() };
     let spent = Ledger { hop: 2, redeliveries: Some(1), ..fresh() };
-    for failure in [Failure::transient("x"), Failure::requeue("x"), Failure::from(std::fmt::Error)] {
+    for failure in [Failure::transient("x"), Failure::requeue("x"), Failure::from(std::fmt::Error)]
+    {
         check(&fresh(), failure.clone(), Decision::Requeue);
         check(&once, failure.clone(), wait_of(100, 100));
         check(&waited, failure.clone(), wait_of(300, 300));
@@ -193,10 +240,12 @@ fn a_transient_failure_is_tried_at_once_then_waits_then_parks() {
 }
 
 #[test]
-fn a_body_that_does_not_decode_is_parked_whatever_is_left_and_whatever_the_policy_says_of_its_class() {
+fn a_body_that_does_not_decode_is_parked_whatever_is_left_and_whatever_the_policy_says_of_its_class()
+ {
     let undecodable = || Failure::undecodable(&DecodeError::new("not valid JSON"));
     let parked = Decision::Park(Reason::Undecodable);
-    for ledger in [fresh(), Ledger { deadline: Some(NOW), ..fresh() }, Ledger { hop: 2, ..fresh() }] {
+    for ledger in [fresh(), Ledger { deadline: Some(NOW), ..fresh() }, Ledger { hop: 2, ..fresh() }]
+    {
         check(&ledger, undecodable(), parked);
     }
     let mut policy = policy(1, &[100]);
@@ -235,14 +284,18 @@ fn what_is_left_of_a_wait_is_bounded_as_a_wait_is() {
     let left = |millis| Ledger { wait_unfinished: Some(NOW + after(millis)), ..fresh() };
     let too_long = Some(Decision::Park(Reason::DelayTooLong));
     let policy_with = |delays: &[u64]| policy(1, delays);
-    assert!(matches!(decide_before(&policy_with(&[100, 300]), &left(2_400), NOW), Some(Decision::Wait { .. })));
+    assert!(matches!(
+        decide_before(&policy_with(&[100, 300]), &left(2_400), NOW),
+        Some(Decision::Wait { .. })
+    ));
     assert_eq!(decide_before(&policy_with(&[100, 300]), &left(2_401), NOW), too_long);
     assert_eq!(decide_before(&policy_with(&[]), &left(1), NOW), too_long, "no attempt comes early");
 }
 
 #[test]
 fn no_wait_ends_past_the_deadline() {
-    let until = |millis| Ledger { redeliveries: Some(1), deadline: Some(NOW + after(millis)), ..fresh() };
+    let until =
+        |millis| Ledger { redeliveries: Some(1), deadline: Some(NOW + after(millis)), ..fresh() };
     check(&until(101), Failure::transient("x"), wait_of(100, 100));
     check(&until(100), Failure::transient("x"), Decision::Park(Reason::Expired));
     check(&until(0), Failure::permanent("x"), Decision::Park(Reason::Permanent));
@@ -251,10 +304,15 @@ fn no_wait_ends_past_the_deadline() {
 #[test]
 fn a_failure_of_an_expired_message_ends_it_even_if_an_attempt_at_once_is_left() {
     let expired = Ledger { deadline: Some(NOW), ..fresh() };
-    for failure in [Failure::transient("x"), Failure::requeue("x"), Failure::transient("x").after(after(1))] {
+    for failure in
+        [Failure::transient("x"), Failure::requeue("x"), Failure::transient("x").after(after(1))]
+    {
         check(&expired, failure.clone(), Decision::Park(Reason::Expired));
         let discarding = RetryPolicy { on_expired: Ending::Discard, ..policy(1, &[100]) };
-        assert_eq!(decide(&discarding, &expired, &Err(failure), NOW), Decision::Discard(Reason::Expired));
+        assert_eq!(
+            decide(&discarding, &expired, &Err(failure), NOW),
+            Decision::Discard(Reason::Expired)
+        );
     }
     check(&expired, Failure::discard("x"), Decision::Discard(Reason::Discarded));
 }
@@ -300,7 +358,12 @@ fn a_message_that_returns_before_its_wait_is_over_waits_again() {
     let policy = policy(1, &[100, 300]);
     assert_eq!(
         decide_before(&policy, &early, NOW),
-        Some(Decision::Wait { path: Path::Tier, leg: after(100), due: NOW + after(90), is_defer: false })
+        Some(Decision::Wait {
+            path: Path::Tier,
+            leg: after(100),
+            due: NOW + after(90),
+            is_defer: false
+        })
     );
     assert_eq!(decide_before(&policy, &late, NOW), None);
 }
@@ -311,7 +374,8 @@ fn a_clock_that_is_put_back_after_a_message_has_arrived_makes_no_wait_longer() {
     let arrived = NOW + after(310);
     let ledger = Ledger { wait: Some(wait), wait_unfinished: wait.unfinished(arrived), ..fresh() };
     let policy = policy(1, &[100, 300]);
-    let waits_until = |due| Some(Decision::Wait { path: Path::Tier, leg: after(100), due, is_defer: false });
+    let waits_until =
+        |due| Some(Decision::Wait { path: Path::Tier, leg: after(100), due, is_defer: false });
     assert_eq!(decide_before(&policy, &ledger, arrived), waits_until(NOW + after(400)));
     let put_back = Timestamp::from_millis(NOW.as_millis() - 3_600_000);
     assert_eq!(decide_before(&policy, &ledger, put_back), waits_until(put_back + after(100)));
@@ -319,8 +383,11 @@ fn a_clock_that_is_put_back_after_a_message_has_arrived_makes_no_wait_longer() {
 
 #[test]
 fn no_further_leg_ends_past_the_deadline() {
-    let until =
-        |millis| Ledger { wait_unfinished: Some(NOW + after(90)), deadline: Some(NOW + after(millis)), ..fresh() };
+    let until = |millis| Ledger {
+        wait_unfinished: Some(NOW + after(90)),
+        deadline: Some(NOW + after(millis)),
+        ..fresh()
+    };
     let policy = policy(1, &[100, 300]);
     assert!(matches!(decide_before(&policy, &until(101), NOW), Some(Decision::Wait { .. })));
     assert_eq!(decide_before(&policy, &until(100), NOW), Some(Decision::Park(Reason::Expired)));
@@ -328,17 +395,29 @@ fn no_further_leg_ends_past_the_deadline() {
 
 #[test]
 fn a_defer_spends_neither_an_attempt_nor_a_wait_and_is_bounded() {
-    let deferred =
-        |tier, total| Decision::Wait { path: Path::Tier, leg: after(tier), due: NOW + after(total), is_defer: true };
+    let deferred = |tier, total| Decision::Wait {
+        path: Path::Tier,
+        leg: after(tier),
+        due: NOW + after(total),
+        is_defer: true,
+    };
     let spent = Ledger { hop: 2, redeliveries: Some(1), ..fresh() };
     check(&fresh(), Failure::defer(after(90)), deferred(100, 100));
     check(&spent, Failure::defer(after(200)), deferred(300, 300));
     check(&Ledger { defers: 1, ..fresh() }, Failure::defer(after(350)), deferred(300, 400));
-    check(&Ledger { defers: 2, ..fresh() }, Failure::defer(after(1)), Decision::Park(Reason::DeferredTooOften));
+    check(
+        &Ledger { defers: 2, ..fresh() },
+        Failure::defer(after(1)),
+        Decision::Park(Reason::DeferredTooOften),
+    );
     check(&fresh(), Failure::defer(after(2_401)), Decision::Park(Reason::DelayTooLong));
     let expires = Ledger { deadline: Some(NOW + after(100)), ..fresh() };
     check(&expires, Failure::defer(after(90)), Decision::Park(Reason::Expired));
-    check(&Ledger { deadline: Some(NOW), ..fresh() }, Failure::defer(after(90)), Decision::Park(Reason::Expired));
+    check(
+        &Ledger { deadline: Some(NOW), ..fresh() },
+        Failure::defer(after(90)),
+        Decision::Park(Reason::Expired),
+    );
     let before = Ledger { attempts: 3, hop: 1, redeliveries: Some(1), ..fresh() };
     let copy = before.waiting(Some(&Failure::defer(after(90))), true, NOW);
     assert_eq!((copy.attempts, copy.hop, copy.defers, copy.errors.len()), (4, 1, 1, 0));
@@ -388,7 +467,12 @@ fn check_jitter(strategy: WaitStrategy) {
     assert_eq!(kinds.map(asked), [400, 500, 500, 500], "{strategy}");
     let deferred = |jitter| waits(jitter, &Failure::defer(after(400)), &fresh());
     assert_eq!(kinds.map(deferred), [400, 500, 500, 500], "{strategy}");
-    let waited = Wait { since: NOW, due: NOW + after(200), leg: after(200), path: Path::Ladder { rung: after(100) } };
+    let waited = Wait {
+        since: NOW,
+        due: NOW + after(200),
+        leg: after(200),
+        path: Path::Ladder { rung: after(100) },
+    };
     let second = Ledger { hop: 1, wait: Some(waited), ..fresh() };
     let half_way = waits(Jitter::Decorrelated, &Failure::transient("x"), &second);
     assert_eq!(half_way, 500, "{strategy}: half way from 400 to 3 x 200");
@@ -406,7 +490,14 @@ fn jitter_lets_no_message_expire_that_has_time_for_the_delay_it_asks_for() {
     for failure in [Failure::transient("x").after(after(5_000)), Failure::defer(after(5_000))] {
         for draw in 0..100 {
             let draw = Draw::new(f64::from(draw) / 100.0);
-            let decided = super::decide(&policy, &until(6_050), &Err(failure.clone()), NOW, || NOT_HELD, draw);
+            let decided = super::decide(
+                &policy,
+                &until(6_050),
+                &Err(failure.clone()),
+                NOW,
+                || NOT_HELD,
+                draw,
+            );
             let Decision::Wait { due, .. } = decided else { panic!("{draw:?}: {decided:?}") };
             assert!(due >= NOW + after(5_000) && due < NOW + after(6_050), "{due:?}");
         }
@@ -416,16 +507,22 @@ fn jitter_lets_no_message_expire_that_has_time_for_the_delay_it_asks_for() {
 fn policies() -> impl Strategy<Value = RetryPolicy> {
     let ending = || prop_oneof![Just(Ending::Park), Just(Ending::Discard)];
     let delays = prop::collection::vec(1u64..100_000_000, 0..6);
-    (0u32..5, delays, ending(), ending()).prop_map(|(immediate, delays, on_exhausted, on_expired)| RetryPolicy {
-        on_exhausted,
-        on_expired,
-        ..policy(immediate, &delays)
-    })
+    (0u32..5, delays, ending(), ending()).prop_map(
+        |(immediate, delays, on_exhausted, on_expired)| RetryPolicy {
+            on_exhausted,
+            on_expired,
+            ..policy(immediate, &delays)
+        },
+    )
 }
 
 fn ledgers() -> impl Strategy<Value = Ledger> {
-    let moment =
-        || prop::option::of((-1_000_000i64..1_000_000_000).prop_map(|ms| Timestamp::from_millis(NOW.as_millis() + ms)));
+    let moment = || {
+        prop::option::of(
+            (-1_000_000i64..1_000_000_000)
+                .prop_map(|ms| Timestamp::from_millis(NOW.as_millis() + ms)),
+        )
+    };
     (any::<u32>(), 0u32..10, prop::option::of(0u32..10), moment(), moment()).prop_map(
         |(attempts, hop, redeliveries, deadline, wait_unfinished)| Ledger {
             attempts,
@@ -543,13 +640,18 @@ proptest! {
 
 #[test]
 fn a_canary_parks_instead_of_waiting_and_is_never_discarded_for_want_of_attempts() {
-    let replay =
-        |is_canary| Some(crate::retry::ledger::Replay { run: "run".to_owned(), number: 0, count: 1, is_canary });
+    let replay = |is_canary| {
+        Some(crate::retry::ledger::Replay { run: "run".to_owned(), number: 0, count: 1, is_canary })
+    };
     let mut policy = policy(1, &[100]);
     policy.on_exhausted = Ending::Discard;
     let failed = Err(Failure::transient("busy"));
     let after = |ledger: Ledger| decide(&policy, &ledger, &failed, NOW);
-    assert_eq!(after(Ledger { replay: replay(true), ..fresh() }), Decision::Requeue, "immediate attempts take no time");
+    assert_eq!(
+        after(Ledger { replay: replay(true), ..fresh() }),
+        Decision::Requeue,
+        "immediate attempts take no time"
+    );
     let spent = |replay, hop| Ledger { redeliveries: Some(1), hop, replay, ..fresh() };
     assert_eq!(after(spent(replay(true), 0)), Decision::Park(Reason::Exhausted));
     assert_eq!(after(spent(replay(true), 1)), Decision::Park(Reason::Exhausted));
@@ -566,10 +668,22 @@ fn what_cannot_be_held_goes_back_only_as_often_as_the_broker_counts_it_below_the
         let hold = Some(Hold { max_asked: after(1_000), time_left: left.map(after), redeliveries });
         let limits = || Limits { hold, ..NOT_HELD };
         let unfinished = Ledger { wait_unfinished: Some(NOW + after(300)), ..fresh() };
-        let failed = super::decide(&policy, &ledger, &Err(Failure::transient("x")), NOW, limits, Draw::MIDDLE);
+        let failed = super::decide(
+            &policy,
+            &ledger,
+            &Err(Failure::transient("x")),
+            NOW,
+            limits,
+            Draw::MIDDLE,
+        );
         (failed, super::decide_before(&policy, &unfinished, NOW, limits).unwrap())
     };
-    let waits = Decision::Wait { path: Path::Hold, leg: after(300), due: NOW + after(300), is_defer: false };
+    let waits = Decision::Wait {
+        path: Path::Hold,
+        leg: after(300),
+        due: NOW + after(300),
+        is_defer: false,
+    };
     let used_up = || Ledger { redeliveries: Some(1), ..fresh() };
     assert_eq!(decided(used_up(), Some(300), None), (waits, waits));
     assert_eq!(decided(fresh(), Some(0), Some(limit - 1)), (Decision::Again, Decision::Requeue));
@@ -580,16 +694,28 @@ fn what_cannot_be_held_goes_back_only_as_often_as_the_broker_counts_it_below_the
         }
         for redeliveries in [Some(limit), Some(u32::MAX), None] {
             let parked = Decision::Park(Reason::Exhausted);
-            assert_eq!(decided(ledger.clone(), left, redeliveries), (parked, parked), "{redeliveries:?} {left:?}");
+            assert_eq!(
+                decided(ledger.clone(), left, redeliveries),
+                (parked, parked),
+                "{redeliveries:?} {left:?}"
+            );
         }
     }
 }
 
 #[test]
-fn a_message_that_nobody_could_receive_again_is_parked_instead_of_given_back_and_may_wait_elsewhere() {
+fn a_message_that_nobody_could_receive_again_is_parked_instead_of_given_back_and_may_wait_elsewhere()
+ {
     let full = |hold| Limits { hold, lets_return: false };
     let decided = |policy: &RetryPolicy, ledger: &Ledger, hold| {
-        super::decide(policy, ledger, &Err(Failure::transient("x")), NOW, || full(hold), Draw::MIDDLE)
+        super::decide(
+            policy,
+            ledger,
+            &Err(Failure::transient("x")),
+            NOW,
+            || full(hold),
+            Draw::MIDDLE,
+        )
     };
     let parked = Decision::Park(Reason::Unpublishable);
     let used_up = Ledger { redeliveries: Some(1), ..fresh() };
@@ -599,6 +725,10 @@ fn a_message_that_nobody_could_receive_again_is_parked_instead_of_given_back_and
     assert_eq!(decided(&policy(1, &[100]), &used_up, None), wait_of(100, 100));
     let in_process = policy_of(WaitStrategy::InProcess, 1, &[300]);
     let hold = Hold { max_asked: after(300), time_left: Some(after(300)), redeliveries: Some(0) };
-    assert_eq!(decided(&in_process, &fresh(), Some(hold)), Decision::Again, "it does not leave the process");
+    assert_eq!(
+        decided(&in_process, &fresh(), Some(hold)),
+        Decision::Again,
+        "it does not leave the process"
+    );
     assert_eq!(decided(&in_process, &fresh(), Some(Hold { time_left: None, ..hold })), parked);
 }

@@ -1,4 +1,5 @@
-//! The layers, and mistakes in them: each error names the key and its source, says what to do, and never quotes the value.
+//! The layers, and mistakes in them: each error names the key and its source, says what to do, and
+//! never quotes the value.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,7 +13,8 @@ use crate::Backoff;
 use crate::settings::explain::variable;
 use crate::settings::{Declare, MaxAge, Treatment};
 
-/// Runs a test in a directory of its own, with variables that are unset afterwards. Such tests run one at a time.
+/// Runs a test in a directory of its own, with variables that are unset afterwards. Such tests run
+/// one at a time.
 #[allow(clippy::result_large_err, reason = "figment's own signature")]
 fn jailed(test: impl FnOnce(&mut Jail)) {
     Jail::expect_with(|jail| {
@@ -57,14 +59,24 @@ fn later_layers_win() {
 #[test]
 fn a_layer_that_says_nothing_about_a_key_leaves_it_alone() {
     jailed(|jail| {
-        file(jail, "config/default.toml", "[retry]\nimmediate = 2\ndelays = [\"1s\"]\n[broker]\ntimeout = \"5s\"\n");
+        file(
+            jail,
+            "config/default.toml",
+            "[retry]\nimmediate = 2\ndelays = [\"1s\"]\n[broker]\ntimeout = \"5s\"\n",
+        );
         file(jail, "own.toml", "[retry]\ndelays = [\"2s\", \"3s\"]\nmax_age = \"1h\"\n");
         jail.set_env("REHOP_CONFIG", "own.toml");
         jail.set_env("REHOP_RETRY__ON_EXPIRED", "discard");
         let settings = Settings::load().unwrap();
         assert_eq!(settings.retry.immediate, Some(2));
-        assert_eq!(settings.retry.delays, Some(Backoff::List([2, 3].map(std::time::Duration::from_secs).to_vec())));
-        assert_eq!(settings.retry.max_age, Some(MaxAge(Some(std::time::Duration::from_secs(3600)))));
+        assert_eq!(
+            settings.retry.delays,
+            Some(Backoff::List([2, 3].map(std::time::Duration::from_secs).to_vec()))
+        );
+        assert_eq!(
+            settings.retry.max_age,
+            Some(MaxAge(Some(std::time::Duration::from_secs(3600))))
+        );
         assert_eq!(settings.retry.on_expired, Some(crate::settings::Ending::Discard));
         assert_eq!(settings.broker.timeout.as_secs(), 5);
     });
@@ -79,8 +91,13 @@ fn the_loader_can_name_profile_file_and_directory_itself() {
         file(jail, "c.toml", "[shutdown]\ngrace = \"7s\"");
         jail.set_env("REHOP_PROFILE", "missing");
         jail.set_env("REHOP_CONFIG", "missing.toml");
-        let settings = Loader::new().directory("elsewhere").profile("staging").file("c.toml").load().unwrap();
-        let seen = (settings.expiry_header.as_str(), settings.namespace.as_str(), settings.shutdown.grace.as_secs());
+        let settings =
+            Loader::new().directory("elsewhere").profile("staging").file("c.toml").load().unwrap();
+        let seen = (
+            settings.expiry_header.as_str(),
+            settings.namespace.as_str(),
+            settings.shutdown.grace.as_secs(),
+        );
         assert_eq!(seen, ("a", "b", 7));
     });
 }
@@ -99,7 +116,10 @@ fn the_services_own_files_may_have_other_tables() {
         assert_eq!(Loader::new().file("all.toml").load().unwrap().retry.immediate, Some(4));
         file(jail, "config/default.toml", "[database]\nurl = \"x\"\n[retry]\nimmediate = 1\n");
         let text = Loader::new().load().unwrap_err().to_string();
-        assert!(text.starts_with("database (from config/default.toml)") && text.contains("[rehop]"), "{text}");
+        assert!(
+            text.starts_with("database (from config/default.toml)") && text.contains("[rehop]"),
+            "{text}"
+        );
     });
 }
 
@@ -108,7 +128,10 @@ fn a_mistake_in_the_table_for_rehop_names_its_key_and_its_file() {
     jailed(|jail| {
         file(jail, "config/default.toml", "[database]\nurl = \"x\"\n[rehop.retry]\nimmediat = 1\n");
         let text = Settings::load().unwrap_err().to_string();
-        assert!(text.starts_with("retry.immediat (from config/default.toml): unknown key"), "{text}");
+        assert!(
+            text.starts_with("retry.immediat (from config/default.toml): unknown key"),
+            "{text}"
+        );
     });
 }
 
@@ -116,7 +139,10 @@ fn a_mistake_in_the_table_for_rehop_names_its_key_and_its_file() {
 fn the_built_in_profiles_need_no_file_and_every_file_overrides_them() {
     jailed(|jail| {
         jail.set_env("REHOP_PROFILE", "production");
-        assert_eq!(Settings::load().unwrap().retry.max_age, Some(MaxAge(Some(Duration::from_secs(86_400)))));
+        assert_eq!(
+            Settings::load().unwrap().retry.max_age,
+            Some(MaxAge(Some(Duration::from_secs(86_400))))
+        );
         let entries = Loader::new().effective().unwrap();
         assert_eq!(entry(&entries, "shutdown.grace").1, "built-in profile production");
         file(jail, "rehop.toml", "[retry]\nmax_age = \"2h\"\n");
@@ -190,8 +216,19 @@ fn values_that_consist_of_digits_are_read_as_strings_where_a_string_is_expected(
 /// A password must arrive exactly as it was written, whatever else the text could mean.
 #[test]
 fn a_password_in_a_variable_is_not_read_as_another_value() {
-    for password in ["012345", "1e5", "0.10", "+7", "18446744073709551616", "true", "1.0", " x ", "[1]", "{a=1}", "a,b"]
-    {
+    for password in [
+        "012345",
+        "1e5",
+        "0.10",
+        "+7",
+        "18446744073709551616",
+        "true",
+        "1.0",
+        " x ",
+        "[1]",
+        "{a=1}",
+        "a,b",
+    ] {
         jailed(|jail| {
             jail.set_env("REHOP_BROKER__PASSWORD", password);
             let settings = Settings::load().unwrap_or_else(|error| panic!("{password}: {error}"));
@@ -207,9 +244,14 @@ fn check_mistake(key: &str, toml_value: &str, variable_value: Option<&str>, says
     jailed(|jail| {
         let look = |error: SettingsError, source: &str| {
             let text = error.to_string();
-            let SettingsError::Invalid { key: named, from, .. } = error else { panic!("{key}: {text}") };
+            let SettingsError::Invalid { key: named, from, .. } = error else {
+                panic!("{key}: {text}")
+            };
             assert!(named == key || named.starts_with(&format!("{key}.")), "{key}: {text}");
-            assert!(from.as_deref().unwrap_or_default().ends_with(source), "{key} from {source}: {text}");
+            assert!(
+                from.as_deref().unwrap_or_default().ends_with(source),
+                "{key} from {source}: {text}"
+            );
             assert!(text.contains(says), "{key} says {says:?}: {text}");
             assert!(!text.contains(SECRET), "{key}: the value is quoted: {text}");
         };
@@ -236,18 +278,43 @@ fn every_mistake_names_its_key_its_source_and_what_to_do() {
     check("expiry_header", "\"rehop-hop\"", Some("rehop-hop"), "another meaning");
     check("expiry_header", "\"x-death\"", Some("x-death"), "another meaning");
     check("expiry_header", "\"rehop-return-to\"", Some("rehop-return-to"), "another meaning");
-    check("broker.url", "\"hunter2\"", Some("hunter2"), "such as amqp://user:password@host:5672/vhost");
+    check(
+        "broker.url",
+        "\"hunter2\"",
+        Some("hunter2"),
+        "such as amqp://user:password@host:5672/vhost",
+    );
     check("broker.url", "\"http://u:hunter2@h\"", Some("http://u:hunter2@h"), "such as amqp://");
     check("broker.url", "\"amqp://u:hunter2#@h\"", Some("amqp://u:hunter2#@h"), "percent-encoded");
     check("broker.url", "[\"hunter2\"]", None, "expected a string");
     check("broker.password", "[\"hunter2\"]", None, "expected a string");
     check("broker.urls", "[\"hunter2\"]", Some("[hunter2]"), "such as amqp://");
     check("broker.urls", "\"amqp://u:hunter2@h\"", Some("amqp://u:hunter2@h"), "found a string");
-    check("broker.urls", "[\"amqp://u:hunter2@a\", \"http://u:hunter2@b\"]", None, "such as amqp://");
+    check(
+        "broker.urls",
+        "[\"amqp://u:hunter2@a\", \"http://u:hunter2@b\"]",
+        None,
+        "such as amqp://",
+    );
     check("broker.password_file", "[\"hunter2\"]", None, "expected path string, found a list");
-    check("broker.management_url", "\"hunter2\"", Some("hunter2"), "such as http://127.0.0.1:15672");
-    check("broker.management_url", "\"amqp://u:hunter2@h\"", Some("amqp://u:hunter2@h"), "such as http://");
-    check("broker.management_url", "\"http://u:hunter2@\"", Some("http://u:hunter2@"), "such as http://");
+    check(
+        "broker.management_url",
+        "\"hunter2\"",
+        Some("hunter2"),
+        "such as http://127.0.0.1:15672",
+    );
+    check(
+        "broker.management_url",
+        "\"amqp://u:hunter2@h\"",
+        Some("amqp://u:hunter2@h"),
+        "such as http://",
+    );
+    check(
+        "broker.management_url",
+        "\"http://u:hunter2@\"",
+        Some("http://u:hunter2@"),
+        "such as http://",
+    );
     check("broker.timeout", "\"hunter2\"", Some("hunter2"), "a duration such as \"30s\"");
     check("broker.timeout", "30", Some("30"), "a duration such as \"30s\"");
     check("broker.timeout", "\"0s\"", Some("0s"), "out of bounds: 1s to 10m");
@@ -263,11 +330,31 @@ fn every_mistake_names_its_key_its_source_and_what_to_do() {
     check("retry.delays", "\"hunter2\"", Some("hunter2"), "a list such as");
     check("retry.delays", "[\"0s\"]", Some("[\"0s\"]"), "at least 1ms");
     check("retry.delays", "[\"31d\"]", None, "30 days at most");
-    check("retry.delays", "{ kind = \"fixed\", waits = 2 }", Some("{kind=fixed,waits=2}"), "need `delay`");
-    check("retry.delays", "{ kind = \"fixed\", delay = \"1s\", waits = 2, jitter = 0.5 }", None, "set retry.jitter");
+    check(
+        "retry.delays",
+        "{ kind = \"fixed\", waits = 2 }",
+        Some("{kind=fixed,waits=2}"),
+        "need `delay`",
+    );
+    check(
+        "retry.delays",
+        "{ kind = \"fixed\", delay = \"1s\", waits = 2, jitter = 0.5 }",
+        None,
+        "set retry.jitter",
+    );
     check("retry.jitter", "\"full\"", Some("full"), "retry.strategy = \"ladder\"");
-    check("retry.jitter", "\"some\"", Some("some"), "expected one of none, full, equal, decorrelated");
-    check("retry.strategy", "\"stairs\"", Some("stairs"), "expected one of tiers, ladder, delayed-exchange");
+    check(
+        "retry.jitter",
+        "\"some\"",
+        Some("some"),
+        "expected one of none, full, equal, decorrelated",
+    );
+    check(
+        "retry.strategy",
+        "\"stairs\"",
+        Some("stairs"),
+        "expected one of tiers, ladder, delayed-exchange",
+    );
     check("retry.after", "\"later\"", Some("later"), "expected one of own, ladder");
     check("retry.max_defers", "10001", Some("10001"), "out of bounds: 0 to 10000");
     check("ladder.rung", "\"0s\"", Some("0s"), "out of bounds: 1ms to 1d");
@@ -275,11 +362,21 @@ fn every_mistake_names_its_key_its_source_and_what_to_do() {
     check("ladder.precision", "9", Some("9"), "out of bounds: 1 to 8");
     check("ladder.max", "\"31d\"", Some("31d"), "out of bounds: 1s to 30d");
     check("ladder.max", "\"999ms\"", Some("999ms"), "out of bounds: 1s to 30d");
-    check("retry.max_age", "\"hunter2\"", Some("hunter2"), "a duration such as \"1d\", or \"none\"");
+    check(
+        "retry.max_age",
+        "\"hunter2\"",
+        Some("hunter2"),
+        "a duration such as \"1d\", or \"none\"",
+    );
     check("retry.max_age", "\"0s\"", Some("0s"), "out of bounds: 1ms to 3650d");
     check("retry.on_exhausted", "\"hunter2\"", Some("hunter2"), "expected one of park, discard");
     check("retry.on_expired", "\"hunter2\"", Some("hunter2"), "expected one of park, discard");
-    check("retry.errors", "{ x = \"hunter2\" }", Some("{x=hunter2}"), "transient, requeue, permanent, discard");
+    check(
+        "retry.errors",
+        "{ x = \"hunter2\" }",
+        Some("{x=hunter2}"),
+        "transient, requeue, permanent, discard",
+    );
     check("consume.prefetch", "0", Some("0"), "at least 1");
     check("consume.prefetch", "70000", Some("70000"), "expected");
     check("consume.concurrency", "101", Some("101"), "1 to prefetch, which is 100");
@@ -293,7 +390,12 @@ fn a_class_that_the_name_of_a_variable_cannot_hold_is_an_error_that_shows_the_fo
         jail.set_env("REHOP_RETRY__ERRORS__http_404", "permanent");
         jail.set_env("REHOP_RETRY__ERRORS__ParseIntError", SECRET);
         let text = Settings::load().unwrap_err().to_string();
-        assert!(text.starts_with("retry.errors.ParseIntError (from REHOP_RETRY__ERRORS__ParseIntError): "), "{text}");
+        assert!(
+            text.starts_with(
+                "retry.errors.ParseIntError (from REHOP_RETRY__ERRORS__ParseIntError): "
+            ),
+            "{text}"
+        );
         assert!(text.ends_with(r#"REHOP_RETRY__ERRORS='{ParseIntError="permanent"}'"#), "{text}");
         assert!(!text.contains(SECRET), "{text}");
     });
@@ -305,7 +407,10 @@ fn a_class_that_the_name_of_a_variable_cannot_hold_is_an_error_that_shows_the_fo
         jailed(|jail| {
             jail.set_env(variable, value);
             let errors = Settings::load().unwrap().retry.errors.unwrap();
-            assert_eq!(errors.into_iter().collect::<Vec<_>>(), [(class.to_owned(), Treatment::Permanent)]);
+            assert_eq!(
+                errors.into_iter().collect::<Vec<_>>(),
+                [(class.to_owned(), Treatment::Permanent)]
+            );
         });
     }
 }
@@ -314,13 +419,21 @@ fn a_class_that_the_name_of_a_variable_cannot_hold_is_an_error_that_shows_the_fo
 fn two_settings_for_one_thing_are_an_error_that_names_both() {
     let check = |set: [(&str, Value); 2], key: &str, says: &str| {
         jailed(|_| {
-            let loader = set.into_iter().fold(Loader::new(), |loader, (key, value)| loader.set(key, value));
+            let loader =
+                set.into_iter().fold(Loader::new(), |loader, (key, value)| loader.set(key, value));
             let text = loader.load().unwrap_err().to_string();
-            assert!(text.starts_with(key) && text.contains(says) && !text.contains(SECRET), "{text}");
+            assert!(
+                text.starts_with(key) && text.contains(says) && !text.contains(SECRET),
+                "{text}"
+            );
         });
     };
     let url = || Value::from("amqp://u:hunter2@a");
-    check([("broker.url", url()), ("broker.urls", vec![url()].into())], "broker.urls (", "`url` or `urls`, not both");
+    check(
+        [("broker.url", url()), ("broker.urls", vec![url()].into())],
+        "broker.urls (",
+        "`url` or `urls`, not both",
+    );
     check(
         [("broker.password", SECRET.into()), ("broker.password_file", "/x".into())],
         "broker.password_file (",
@@ -336,8 +449,13 @@ fn several_addresses_come_from_any_layer_and_are_shown_without_passwords() {
         let urls: Vec<_> = settings.broker.urls.iter().map(|url| url.expose().to_owned()).collect();
         assert_eq!(urls, ["amqp://u:hunter2@a", "amqp://u:hunter2@b"]);
         let (shown, source) = entry(&Loader::new().effective().unwrap(), "broker.urls");
-        assert_eq!((shown.as_str(), source.as_str()), (r#"["amqp://u:***@a","amqp://u:***@b"]"#, "REHOP_BROKER__URLS"));
-        assert!(!format!("{settings:?}{}", serde_json::to_string(&settings).unwrap()).contains(SECRET));
+        assert_eq!(
+            (shown.as_str(), source.as_str()),
+            (r#"["amqp://u:***@a","amqp://u:***@b"]"#, "REHOP_BROKER__URLS")
+        );
+        assert!(
+            !format!("{settings:?}{}", serde_json::to_string(&settings).unwrap()).contains(SECRET)
+        );
     });
 }
 
@@ -345,10 +463,12 @@ fn several_addresses_come_from_any_layer_and_are_shown_without_passwords() {
 fn a_certificate_needs_its_key_and_a_key_its_certificate() {
     for (given, missing) in [("cert_file", "key_file"), ("key_file", "cert_file")] {
         jailed(|_| {
-            let error = Loader::new().set(&format!("broker.tls.{given}"), "a.pem").load().unwrap_err();
+            let error =
+                Loader::new().set(&format!("broker.tls.{given}"), "a.pem").load().unwrap_err();
             let text = error.to_string();
             assert!(
-                text.contains(&format!("broker.tls.{missing}")) && text.contains(&format!("set `{missing}` too")),
+                text.contains(&format!("broker.tls.{missing}"))
+                    && text.contains(&format!("set `{missing}` too")),
                 "{text}"
             );
         });
@@ -357,8 +477,18 @@ fn a_certificate_needs_its_key_and_a_key_its_certificate() {
 
 #[test]
 fn for_an_unknown_key_the_error_lists_the_known_ones() {
-    check_mistake("namspace", "\"hunter2\"", Some("hunter2"), "expected one of namespace, topology");
-    check_mistake("broker.pasword", "\"hunter2\"", Some("hunter2"), "expected one of url, urls, username, password");
+    check_mistake(
+        "namspace",
+        "\"hunter2\"",
+        Some("hunter2"),
+        "expected one of namespace, topology",
+    );
+    check_mistake(
+        "broker.pasword",
+        "\"hunter2\"",
+        Some("hunter2"),
+        "expected one of url, urls, username, password",
+    );
     check_mistake("retry.limit", "3", Some("3"), "expected one of delivery_limit, immediate");
     check_mistake("consume.threads", "3", Some("3"), "expected one of prefetch, concurrency");
 }
@@ -369,14 +499,29 @@ fn for_a_mistake_in_a_queue_the_error_names_the_queue_its_position_and_the_key()
         jailed(|jail| {
             file(jail, "config/default.toml", toml);
             let text = Settings::load().unwrap_err().to_string();
-            assert!(text.starts_with(key) && text.contains("default.toml") && text.contains(says), "{toml}\n{text}");
+            assert!(
+                text.starts_with(key) && text.contains("default.toml") && text.contains(says),
+                "{toml}\n{text}"
+            );
             assert!(!text.contains(SECRET), "{text}");
         });
     };
     check("[[queues]]\n", "queues.0.queue", ": a queue's name must be 1 to 255 bytes long");
-    check("[[queues]]\nqueue = \"a\"\n[[queues]]\nqueue = \"a\"\n", "queues.1.queue", "listed twice");
-    check("[[queues]]\nqueue = \"a\"\nparked = \"a\"\n", "queues.0.parked", ": queue \"a\": a queue cannot be its own");
-    check("[[queues]]\nqueue = \"a\"\nqueue_type = \"classic\"\n", "queues.0.queue_type", "declare = \"existing\"");
+    check(
+        "[[queues]]\nqueue = \"a\"\n[[queues]]\nqueue = \"a\"\n",
+        "queues.1.queue",
+        "listed twice",
+    );
+    check(
+        "[[queues]]\nqueue = \"a\"\nparked = \"a\"\n",
+        "queues.0.parked",
+        ": queue \"a\": a queue cannot be its own",
+    );
+    check(
+        "[[queues]]\nqueue = \"a\"\nqueue_type = \"classic\"\n",
+        "queues.0.queue_type",
+        "declare = \"existing\"",
+    );
     check(
         "[[queues]]\nqueue = \"a\"\nbindings = [{ exchange = \"\" }]\n",
         "queues.0.bindings.0.exchange",
@@ -392,8 +537,16 @@ fn for_a_mistake_in_a_queue_the_error_names_the_queue_its_position_and_the_key()
         "queues.0.retry.immediate",
         ": queue \"a\": immediate is 10",
     );
-    check("[[queues]]\nqueue = \"a\"\n[queues.consume]\nprefetch = 0\n", "queues.0.consume.prefetch", "at least 1");
-    check("[[queues]]\nqueue = \"a\"\nretri = \"hunter2\"\n", "queues.0.retri", ": queue \"a\": unknown key");
+    check(
+        "[[queues]]\nqueue = \"a\"\n[queues.consume]\nprefetch = 0\n",
+        "queues.0.consume.prefetch",
+        "at least 1",
+    );
+    check(
+        "[[queues]]\nqueue = \"a\"\nretri = \"hunter2\"\n",
+        "queues.0.retri",
+        ": queue \"a\": unknown key",
+    );
     check(
         "[[queues]]\nqueue = \"a\"\n[[queues]]\nqueue = \"b\"\nretry = { delays = 3 }\n",
         "queues.1.retry.delays",
@@ -402,7 +555,11 @@ fn for_a_mistake_in_a_queue_the_error_names_the_queue_its_position_and_the_key()
     check("[[queues]]\nqueue = \"a\"\nretry = 3\n", "queues.0.retry", ": queue \"a\": expected");
     // Without a name there is only the position.
     check("[[queues]]\nretri = 1\n", "queues.0.retri", "default.toml): unknown key");
-    check("[[queues]]\nqueue = [\"hunter2\"]\n", "queues.0.queue", "default.toml): expected a string, found a list");
+    check(
+        "[[queues]]\nqueue = [\"hunter2\"]\n",
+        "queues.0.queue",
+        "default.toml): expected a string, found a list",
+    );
     check("queues = [\"hunter2\"]\n", "queues.0", "default.toml): ");
     check("queues = \"hunter2\"\n", "queues", "found a string");
 }
@@ -413,12 +570,19 @@ fn a_queue_that_cannot_wait_as_it_is_to_is_refused_with_its_key_and_what_to_take
         jailed(|jail| {
             file(jail, "config/default.toml", &format!("[[queues]]\nqueue = \"a\"\n{queue}"));
             let text = Settings::load().unwrap_err().to_string();
-            assert!(text.starts_with(&format!("{key} (from config/default.toml): ")), "{queue}\n{text}");
+            assert!(
+                text.starts_with(&format!("{key} (from config/default.toml): ")),
+                "{queue}\n{text}"
+            );
             assert!(says.iter().all(|says| text.contains(says)), "{queue}\n{text}");
         });
     };
     let retry = |rest: &str| format!("retry = {{ {rest} }}\n");
-    check(&retry("jitter = \"full\""), "queues.0.retry.jitter", &["queue \"a\": ", "retry.strategy = \"ladder\""]);
+    check(
+        &retry("jitter = \"full\""),
+        "queues.0.retry.jitter",
+        &["queue \"a\": ", "retry.strategy = \"ladder\""],
+    );
     let native = |rest: &str| retry(&format!("strategy = \"native\", {rest}"));
     check(
         &native("delays = [\"1s\", \"5s\"]"),
@@ -426,7 +590,11 @@ fn a_queue_that_cannot_wait_as_it_is_to_is_refused_with_its_key_and_what_to_take
         &["one fixed delay", "kind = \"fixed\"", "retry.strategy = \"tiers\""],
     );
     let once = "delays = [\"5s\"]";
-    check(&native(&format!("{once}, jitter = \"full\"")), "queues.0.retry.jitter", &["retry.strategy = \"ladder\""]);
+    check(
+        &native(&format!("{once}, jitter = \"full\"")),
+        "queues.0.retry.jitter",
+        &["retry.strategy = \"ladder\""],
+    );
     check(
         &native(&format!("{once}, max_age = \"1d\"")),
         "queues.0.retry.max_age",
@@ -508,10 +676,22 @@ fn effective_settings_name_their_layers_and_mask_secrets() {
         let (url, source) = entry(&entries, "broker.url");
         assert_eq!(url, "amqp://u:***@rabbit/%2f");
         assert!(source.ends_with("config/default.toml"), "{source}");
-        assert_eq!(entry(&entries, "broker.password"), ("***".to_owned(), "REHOP_BROKER__PASSWORD".to_owned()));
-        assert_eq!(entry(&entries, "retry.immediate"), ("3".to_owned(), "REHOP_RETRY__IMMEDIATE".to_owned()));
-        assert_eq!(entry(&entries, "shutdown.grace"), ("\"5s\"".to_owned(), "the program".to_owned()));
-        assert_eq!(entry(&entries, "broker.heartbeat"), ("\"15s\"".to_owned(), "built-in default".to_owned()));
+        assert_eq!(
+            entry(&entries, "broker.password"),
+            ("***".to_owned(), "REHOP_BROKER__PASSWORD".to_owned())
+        );
+        assert_eq!(
+            entry(&entries, "retry.immediate"),
+            ("3".to_owned(), "REHOP_RETRY__IMMEDIATE".to_owned())
+        );
+        assert_eq!(
+            entry(&entries, "shutdown.grace"),
+            ("\"5s\"".to_owned(), "the program".to_owned())
+        );
+        assert_eq!(
+            entry(&entries, "broker.heartbeat"),
+            ("\"15s\"".to_owned(), "built-in default".to_owned())
+        );
         assert!(!format!("{entries:?}").contains(SECRET));
     });
 }
@@ -523,7 +703,13 @@ fn no_form_of_the_settings_shows_a_secret() {
         jail.set_env("REHOP_BROKER__PASSWORD", SECRET);
         jail.set_env("REHOP_BROKER__MANAGEMENT_URL", "http://u:hunter2@h:15672");
         let settings = Settings::load().unwrap();
-        assert!(settings.broker.management_url.as_ref().is_some_and(|url| url.expose().contains(SECRET)));
+        assert!(
+            settings
+                .broker
+                .management_url
+                .as_ref()
+                .is_some_and(|url| url.expose().contains(SECRET))
+        );
         let (shown, _) = entry(&Loader::new().effective().unwrap(), "broker.management_url");
         assert_eq!(shown, "http://u:***@h:15672");
         assert!(!format!("{settings:?}").contains(SECRET));
@@ -540,12 +726,15 @@ mod shipped {
 
     /// The keys of a table, with dots between its levels; of a list, its first entry's.
     fn keys(value: &Value, at: &str, found: &mut BTreeSet<String>) {
-        let under = |name: &str| if at.is_empty() { name.to_owned() } else { format!("{at}.{name}") };
+        let under =
+            |name: &str| if at.is_empty() { name.to_owned() } else { format!("{at}.{name}") };
         match value {
             Value::Dict(_, dict) if !at.ends_with(".errors") && !at.ends_with(".delays") => {
                 dict.iter().for_each(|(name, value)| keys(value, &under(name), found));
             }
-            Value::Array(_, list) if matches!(list.first(), Some(Value::Dict(..))) => keys(&list[0], at, found),
+            Value::Array(_, list) if matches!(list.first(), Some(Value::Dict(..))) => {
+                keys(&list[0], at, found)
+            }
             _ => {
                 found.insert(at.to_owned());
             }
@@ -617,8 +806,14 @@ mod shipped {
             let documented = keys_of(&text);
             for (table, fields) in fields() {
                 for field in fields {
-                    let key = if table.is_empty() { field.to_owned() } else { format!("{table}.{field}") };
-                    let there = documented.iter().any(|other| *other == key || other.starts_with(&format!("{key}.")));
+                    let key = if table.is_empty() {
+                        field.to_owned()
+                    } else {
+                        format!("{table}.{field}")
+                    };
+                    let there = documented
+                        .iter()
+                        .any(|other| *other == key || other.starts_with(&format!("{key}.")));
                     assert!(there, "config/default.toml does not say {key}; it has {documented:?}");
                 }
             }
@@ -627,7 +822,8 @@ mod shipped {
 
     /// The keys of each table, as serde lists them when it meets an unknown one.
     fn fields() -> Vec<(&'static str, Vec<String>)> {
-        let tables = ["", "broker", "broker.tls", "retry", "ladder", "consume", "shutdown", "trace"];
+        let tables =
+            ["", "broker", "broker.tls", "retry", "ladder", "consume", "shutdown", "trace"];
         let list = |key: String, toml: String| {
             let error = Figment::from(Toml::string(&toml)).extract::<Settings>().unwrap_err();
             let Kind::UnknownField(_, expected) = &error.kind else { panic!("{key}: {error}") };
@@ -639,12 +835,16 @@ mod shipped {
                 (table, list(table.to_owned(), format!("{header}zzz = 1\n")))
             })
             .into();
-        fields.push(("queues", list("queues".to_owned(), "[[queues]]\nqueue = \"a\"\nzzz = 1\n".to_owned())));
+        fields.push((
+            "queues",
+            list("queues".to_owned(), "[[queues]]\nqueue = \"a\"\nzzz = 1\n".to_owned()),
+        ));
         fields.push((
             "queues.bindings",
             list(
                 "bindings".to_owned(),
-                "[[queues]]\nqueue = \"a\"\n[[queues.bindings]]\nexchange = \"a\"\nzzz = 1\n".to_owned(),
+                "[[queues]]\nqueue = \"a\"\n[[queues.bindings]]\nexchange = \"a\"\nzzz = 1\n"
+                    .to_owned(),
             ),
         ));
         fields

@@ -62,8 +62,8 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
         self.get("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true"))
     }
 
-    /// Whether the signal is exported. Any value except `otlp` and `none` is an error, because the signal would silently be
-    /// missing where it is expected.
+    /// Whether the signal is exported. Any value except `otlp` and `none` is an error, because the
+    /// signal would silently be missing where it is expected.
     pub(super) fn exported(&self, signal: Signal) -> Result<bool, InitError> {
         let name = format!("OTEL_{}_EXPORTER", signal.as_str().to_uppercase());
         match self.get(&name) {
@@ -79,44 +79,67 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
             None => Ok(Protocol::Http),
             Some((value, _)) if value.eq_ignore_ascii_case("http/protobuf") => Ok(Protocol::Http),
             Some((value, _)) if value.eq_ignore_ascii_case("grpc") => Ok(Protocol::Grpc),
-            Some((value, name)) => Err(InitError::Variable { name, value, expected: "http/protobuf or grpc" }),
+            Some((value, name)) => {
+                Err(InitError::Variable { name, value, expected: "http/protobuf or grpc" })
+            }
         }
     }
 
     /// The endpoint that the exporter will choose. It is needed for messages and to decide on TLS.
-    pub(super) fn endpoint(&self, signal: Signal, protocol: Protocol, given: Option<&str>) -> String {
+    pub(super) fn endpoint(
+        &self,
+        signal: Signal,
+        protocol: Protocol,
+        given: Option<&str>,
+    ) -> String {
         let default = match protocol {
             Protocol::Http => "http://localhost:4318",
             Protocol::Grpc => "http://localhost:4317",
         };
         match given {
             Some(endpoint) => endpoint.to_owned(),
-            None => self.of_signal(signal, "ENDPOINT").map_or_else(|| default.to_owned(), |(value, _)| value),
+            None => self
+                .of_signal(signal, "ENDPOINT")
+                .map_or_else(|| default.to_owned(), |(value, _)| value),
         }
     }
 
     /// How long one export may take. The specification has it in milliseconds.
     pub(super) fn timeout(&self, signal: Signal) -> Result<Duration, InitError> {
-        let Some((value, name)) = self.of_signal(signal, "TIMEOUT") else { return Ok(Duration::from_secs(10)) };
+        let Some((value, name)) = self.of_signal(signal, "TIMEOUT") else {
+            return Ok(Duration::from_secs(10));
+        };
         match value.parse() {
             Ok(millis) => Ok(Duration::from_millis(millis)),
-            Err(_) => Err(InitError::Variable { name, value, expected: "a number of milliseconds, such as 10000" }),
+            Err(_) => Err(InitError::Variable {
+                name,
+                value,
+                expected: "a number of milliseconds, such as 10000",
+            }),
         }
     }
 
-    /// The file with the certificate authorities for the collector's certificate, and the variable that names it.
+    /// The file with the certificate authorities for the collector's certificate, and the variable
+    /// that names it.
     pub(super) fn certificate(&self, signal: Signal) -> Option<(String, String)> {
         self.of_signal(signal, "CERTIFICATE")
     }
 
-    /// The files with the client certificate and its key. One without the other is an error, because the client would silently
-    /// have no identity.
-    pub(super) fn client_certificate(&self, signal: Signal) -> Result<Option<[(String, String); 2]>, InitError> {
+    /// The files with the client certificate and its key. One without the other is an error,
+    /// because the client would silently have no identity.
+    pub(super) fn client_certificate(
+        &self,
+        signal: Signal,
+    ) -> Result<Option<[(String, String); 2]>, InitError> {
         let lacks = |(value, name), expected| Err(InitError::Variable { name, value, expected });
         match (self.of_signal(signal, "CLIENT_CERTIFICATE"), self.of_signal(signal, "CLIENT_KEY")) {
             (Some(certificate), Some(key)) => Ok(Some([certificate, key])),
-            (Some(certificate), None) => lacks(certificate, "set together with OTEL_EXPORTER_OTLP_CLIENT_KEY"),
-            (None, Some(key)) => lacks(key, "set together with OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE"),
+            (Some(certificate), None) => {
+                lacks(certificate, "set together with OTEL_EXPORTER_OTLP_CLIENT_KEY")
+            }
+            (None, Some(key)) => {
+                lacks(key, "set together with OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE")
+            }
             (None, None) => Ok(None),
         }
     }
@@ -128,12 +151,17 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
 
     pub(super) fn has_resource_attribute(&self, key: &str) -> bool {
         let attributes = self.get("OTEL_RESOURCE_ATTRIBUTES").unwrap_or_default();
-        attributes.split(',').filter_map(|pair| pair.split_once('=')).any(|(name, _)| name.trim() == key)
+        attributes
+            .split(',')
+            .filter_map(|pair| pair.split_once('='))
+            .any(|(name, _)| name.trim() == key)
     }
 
-    /// The propagators for the requests that handlers make. Messages always carry W3C trace context and baggage.
+    /// The propagators for the requests that handlers make. Messages always carry W3C trace context
+    /// and baggage.
     pub(super) fn propagators(&self) -> Vec<String> {
-        let names = self.get("OTEL_PROPAGATORS").unwrap_or_else(|| "tracecontext,baggage".to_owned());
+        let names =
+            self.get("OTEL_PROPAGATORS").unwrap_or_else(|| "tracecontext,baggage".to_owned());
         names.split(',').map(|name| name.trim().to_ascii_lowercase()).collect()
     }
 }
@@ -153,7 +181,10 @@ mod tests {
         let environment = with(&[("OTEL_EXPORTER_OTLP_PROTOCOL", "")]);
         assert!(!environment.disabled() && environment.exported(Signal::Logs).unwrap());
         assert_eq!(environment.protocol(Signal::Traces).unwrap(), Protocol::Http);
-        assert_eq!(environment.endpoint(Signal::Traces, Protocol::Http, None), "http://localhost:4318");
+        assert_eq!(
+            environment.endpoint(Signal::Traces, Protocol::Http, None),
+            "http://localhost:4318"
+        );
         assert_eq!(environment.timeout(Signal::Traces).unwrap(), Duration::from_secs(10));
         assert_eq!(environment.propagators(), ["tracecontext", "baggage"]);
         assert!(!environment.names_service());
@@ -174,7 +205,10 @@ mod tests {
         assert_eq!(environment.endpoint(Signal::Traces, Protocol::Grpc, None), "http://all:1");
         assert_eq!(environment.endpoint(Signal::Logs, Protocol::Grpc, None), "http://logs:2");
         assert_eq!(environment.timeout(Signal::Logs).unwrap(), Duration::from_millis(700));
-        assert!(environment.exported(Signal::Traces).unwrap() && !environment.exported(Signal::Metrics).unwrap());
+        assert!(
+            environment.exported(Signal::Traces).unwrap()
+                && !environment.exported(Signal::Metrics).unwrap()
+        );
     }
 
     #[test]
@@ -185,7 +219,10 @@ mod tests {
             ("OTEL_RESOURCE_ATTRIBUTES", "a=b, service.name = shop"),
         ]);
         let error = environment.protocol(Signal::Traces).unwrap_err().to_string();
-        assert!(error.contains("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") && error.contains("http/json"), "{error}");
+        assert!(
+            error.contains("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") && error.contains("http/json"),
+            "{error}"
+        );
         let error = environment.exported(Signal::Logs).unwrap_err().to_string();
         assert!(error.contains("OTEL_LOGS_EXPORTER") && error.contains("otlp or none"), "{error}");
         assert!(environment.names_service() && !environment.has_resource_attribute("b"));
@@ -204,7 +241,10 @@ mod tests {
             (Signal::Logs, "-1", "OTEL_EXPORTER_OTLP_LOGS_TIMEOUT"),
         ] {
             let error = environment.timeout(signal).unwrap_err().to_string();
-            assert_eq!(error, format!("{name} is {value:?}, but must be a number of milliseconds, such as 10000"));
+            assert_eq!(
+                error,
+                format!("{name} is {value:?}, but must be a number of milliseconds, such as 10000")
+            );
         }
         let empty = with(&[("OTEL_EXPORTER_OTLP_TIMEOUT", " ")]);
         assert_eq!(empty.timeout(Signal::Traces).unwrap(), Duration::from_secs(10));
@@ -219,13 +259,20 @@ mod tests {
         ) -> Result<Option<[(String, String); 2]>, InitError> {
             with(variables).client_certificate(Signal::Traces)
         }
-        let both = [("a.pem", CERTIFICATE), ("a.key", KEY)].map(|(file, name)| (file.to_owned(), name.to_owned()));
+        let both = [("a.pem", CERTIFICATE), ("a.key", KEY)]
+            .map(|(file, name)| (file.to_owned(), name.to_owned()));
         assert_eq!(identity(&[(CERTIFICATE, "a.pem"), (KEY, "a.key")]).unwrap(), Some(both));
         assert_eq!(identity(&[(CERTIFICATE, ""), (KEY, " ")]).unwrap(), None);
         let error = identity(&[(CERTIFICATE, "a.pem"), (KEY, "")]).unwrap_err().to_string();
-        assert_eq!(error, format!("{CERTIFICATE} is \"a.pem\", but must be set together with {KEY}"));
+        assert_eq!(
+            error,
+            format!("{CERTIFICATE} is \"a.pem\", but must be set together with {KEY}")
+        );
         let error = identity(&[(KEY, "a.key")]).unwrap_err().to_string();
         let certificate = "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE";
-        assert_eq!(error, format!("{KEY} is \"a.key\", but must be set together with {certificate}"));
+        assert_eq!(
+            error,
+            format!("{KEY} is \"a.key\", but must be set together with {certificate}")
+        );
     }
 }

@@ -65,7 +65,8 @@ pub struct FlushError {
 }
 
 impl FlushError {
-    /// The signals that were not exported completely (`traces`, `metrics`, `logs`), each with the reason.
+    /// The signals that were not exported completely (`traces`, `metrics`, `logs`), each with the
+    /// reason.
     pub fn failures(&self) -> impl Iterator<Item = (&'static str, &str)> {
         self.failures.iter().map(|(signal, problem)| (signal.as_str(), problem.as_str()))
     }

@@ -6,7 +6,8 @@ use std::time::Duration;
 #[cfg(any(feature = "tls-ring", feature = "tls-aws-lc"))]
 use opentelemetry_otlp::tonic_types::transport::{Certificate, ClientTlsConfig, Identity};
 use opentelemetry_otlp::{
-    ExporterBuildError, LogExporter, MetricExporter, SpanExporter, WithExportConfig, WithHttpConfig, WithTonicConfig,
+    ExporterBuildError, LogExporter, MetricExporter, SpanExporter, WithExportConfig,
+    WithHttpConfig, WithTonicConfig,
 };
 use tokio::runtime::{Builder, EnterGuard, Runtime};
 
@@ -14,8 +15,8 @@ use super::InitError;
 use super::environment::{Environment, Protocol, Signal};
 use super::health::{Health, Watched};
 
-/// Builds exporters. gRPC exporters have their own runtime, so that a flush works from any thread, even if the service's runtime
-/// is busy, single-threaded or gone.
+/// Builds exporters. gRPC exporters have their own runtime, so that a flush works from any thread,
+/// even if the service's runtime is busy, single-threaded or gone.
 pub(super) struct Exporters<'a, F> {
     environment: &'a Environment<F>,
     endpoint: Option<&'a str>,
@@ -43,7 +44,11 @@ struct Way {
 }
 
 impl<'a, F: Fn(&str) -> Option<String>> Exporters<'a, F> {
-    pub(super) fn new(environment: &'a Environment<F>, endpoint: Option<&'a str>, health: Arc<Health>) -> Self {
+    pub(super) fn new(
+        environment: &'a Environment<F>,
+        endpoint: Option<&'a str>,
+        health: Arc<Health>,
+    ) -> Self {
         Self { environment, endpoint, health, runtime: None }
     }
 
@@ -55,7 +60,11 @@ impl<'a, F: Fn(&str) -> Option<String>> Exporters<'a, F> {
     pub(super) fn spans(&mut self) -> Result<Option<Watched<SpanExporter>>, InitError> {
         self.build(
             Signal::Traces,
-            |way, client| http(SpanExporter::builder().with_http(), &way.given).with_http_client(client).build(),
+            |way, client| {
+                http(SpanExporter::builder().with_http(), &way.given)
+                    .with_http_client(client)
+                    .build()
+            },
             |way| grpc(SpanExporter::builder().with_tonic(), way).build(),
         )
     }
@@ -63,7 +72,11 @@ impl<'a, F: Fn(&str) -> Option<String>> Exporters<'a, F> {
     pub(super) fn metrics(&mut self) -> Result<Option<Watched<MetricExporter>>, InitError> {
         self.build(
             Signal::Metrics,
-            |way, client| http(MetricExporter::builder().with_http(), &way.given).with_http_client(client).build(),
+            |way, client| {
+                http(MetricExporter::builder().with_http(), &way.given)
+                    .with_http_client(client)
+                    .build()
+            },
             |way| grpc(MetricExporter::builder().with_tonic(), way).build(),
         )
     }
@@ -71,7 +84,11 @@ impl<'a, F: Fn(&str) -> Option<String>> Exporters<'a, F> {
     pub(super) fn logs(&mut self) -> Result<Option<Watched<LogExporter>>, InitError> {
         self.build(
             Signal::Logs,
-            |way, client| http(LogExporter::builder().with_http(), &way.given).with_http_client(client).build(),
+            |way, client| {
+                http(LogExporter::builder().with_http(), &way.given)
+                    .with_http_client(client)
+                    .build()
+            },
             |way| grpc(LogExporter::builder().with_tonic(), way).build(),
         )
     }
@@ -111,8 +128,7 @@ impl<'a, F: Fn(&str) -> Option<String>> Exporters<'a, F> {
             )
         })?;
         if tls && cfg!(not(any(feature = "tls-ring", feature = "tls-aws-lc"))) {
-            let problem =
-                "its endpoint needs TLS, but rehop was built without it: enable the feature tls-ring or tls-aws-lc";
+            let problem = "its endpoint needs TLS, but rehop was built without it: enable the feature tls-ring or tls-aws-lc";
             return Err(InitError::exporter(signal, problem));
         }
         let given = self.endpoint.map(|endpoint| match protocol {
@@ -128,7 +144,9 @@ impl<'a, F: Fn(&str) -> Option<String>> Exporters<'a, F> {
             tls,
             timeout: self.environment.timeout(signal)?,
             certificate: self.environment.certificate(signal).map(read).transpose()?,
-            identity: identity.map(|[certificate, key]| Ok([read(certificate)?, read(key)?])).transpose()?,
+            identity: identity
+                .map(|[certificate, key]| Ok([read(certificate)?, read(key)?]))
+                .transpose()?,
         })
     }
 }
@@ -138,16 +156,23 @@ struct Endpoint {
     tls: bool,
 }
 
-/// A gRPC endpoint may have no scheme. The exporter then uses https, unless it is told that the endpoint is insecure.
+/// A gRPC endpoint may have no scheme. The exporter then uses https, unless it is told that the
+/// endpoint is insecure.
 ///
-/// The exporter parses the endpoint as a [`Uri`](http::Uri), and would quote one that is none, with its password.
+/// The exporter parses the endpoint as a [`Uri`](http::Uri), and would quote one that is none, with
+/// its password.
 fn inspect(endpoint: &str, protocol: Protocol) -> Option<Endpoint> {
     endpoint.parse::<http::Uri>().ok()?;
     let bare = !endpoint.contains("://");
     if bare && protocol == Protocol::Http {
         return None;
     }
-    let mut url = reqwest::Url::parse(&if bare { format!("https://{endpoint}") } else { endpoint.to_owned() }).ok()?;
+    let mut url = reqwest::Url::parse(&if bare {
+        format!("https://{endpoint}")
+    } else {
+        endpoint.to_owned()
+    })
+    .ok()?;
     if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none_or(str::is_empty) {
         return None;
     }
@@ -188,8 +213,8 @@ fn grpc<B: WithExportConfig + WithTonicConfig>(builder: B, way: &Way) -> B {
     builder.with_tls_config(tls)
 }
 
-/// The SDK exports on its own threads, so the client is a blocking one. It is built on another thread, because it must not be
-/// built in an asynchronous context.
+/// The SDK exports on its own threads, so the client is a blocking one. It is built on another
+/// thread, because it must not be built in an asynchronous context.
 fn client(way: &Way) -> Result<reqwest::blocking::Client, InitError> {
     choose_provider();
     let build = || {
@@ -228,8 +253,8 @@ fn with_certificates(
     Ok(builder)
 }
 
-/// The HTTP client uses the process's rustls crypto provider, and panics if there is none. A provider that the program has
-/// chosen is kept.
+/// The HTTP client uses the process's rustls crypto provider, and panics if there is none. A
+/// provider that the program has chosen is kept.
 fn choose_provider() {
     #[cfg(feature = "tls-ring")]
     let provider = Some(rustls::crypto::ring::default_provider());
@@ -237,14 +262,16 @@ fn choose_provider() {
     let provider = Some(rustls::crypto::aws_lc_rs::default_provider());
     #[cfg(not(any(feature = "tls-ring", feature = "tls-aws-lc")))]
     let provider = None::<rustls::crypto::CryptoProvider>;
-    if let Some(provider) = provider.filter(|_| rustls::crypto::CryptoProvider::get_default().is_none()) {
+    if let Some(provider) =
+        provider.filter(|_| rustls::crypto::CryptoProvider::get_default().is_none())
+    {
         // An error means that another thread has just chosen one.
         let _ = provider.install_default();
     }
 }
 
-/// The runtime of gRPC exporters. A runtime must not be dropped in an asynchronous context, but that is where a service ends, and where the
-/// set-up may fail.
+/// The runtime of gRPC exporters. A runtime must not be dropped in an asynchronous context, but
+/// that is where a service ends, and where the set-up may fail.
 pub(super) struct KeptRuntime(Option<Runtime>);
 
 impl KeptRuntime {
@@ -273,11 +300,18 @@ mod tests {
 
     #[test]
     fn an_endpoint_is_shown_without_credentials_and_its_scheme_decides_on_tls() {
-        let shown = |text, protocol| inspect(text, protocol).map(|endpoint| (endpoint.shown, endpoint.tls));
+        let shown =
+            |text, protocol| inspect(text, protocol).map(|endpoint| (endpoint.shown, endpoint.tls));
         let http = shown("https://me:secret@collector:4318/v1/traces?token=secret", Protocol::Http);
         assert_eq!(http, Some(("https://collector:4318/v1/traces".to_owned(), true)));
-        assert_eq!(shown("http://[::1]:4317", Protocol::Grpc), Some(("http://[::1]:4317/".to_owned(), false)));
-        assert_eq!(shown("collector:4317", Protocol::Grpc), Some(("https://collector:4317/".to_owned(), true)));
+        assert_eq!(
+            shown("http://[::1]:4317", Protocol::Grpc),
+            Some(("http://[::1]:4317/".to_owned(), false))
+        );
+        assert_eq!(
+            shown("collector:4317", Protocol::Grpc),
+            Some(("https://collector:4317/".to_owned(), true))
+        );
         for wrong in [
             "collector:4318",
             "ftp://collector",

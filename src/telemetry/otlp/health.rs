@@ -1,6 +1,8 @@
-//! Logs once that the collector is unreachable, and once that it is back, which is when every failed signal has exported again.
+//! Logs once that the collector is unreachable, and once that it is back, which is when every
+//! failed signal has exported again.
 //!
-//! The SDK logs each failed batch itself. Those logs are switched off by default, and these replace them.
+//! The SDK logs each failed batch itself. Those logs are switched off by default, and these replace
+//! them.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};

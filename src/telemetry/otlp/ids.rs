@@ -5,8 +5,9 @@ use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator};
 
 use crate::telemetry::ids;
 
-/// Lets rehop put a span without a parent into a chain's trace; all other ids are random. [`init`](super::init) uses it, and a service with a
-/// provider of its own passes it to `with_id_generator`:
+/// Lets rehop put a span without a parent into a chain's trace; all other ids are random.
+/// [`init`](super::init) uses it, and a service with a provider of its own passes it to
+/// `with_id_generator`:
 ///
 /// ```
 /// let provider = opentelemetry_sdk::trace::SdkTracerProvider::builder()
@@ -16,17 +17,22 @@ use crate::telemetry::ids;
 /// # drop(provider);
 /// ```
 ///
-/// Without it, what comes after a wait is below the producer's span where this process did not record the wait, and Jaeger may doubt the
-/// clocks of two hosts; and the attempts of a message without a trace context are in traces of their own until its first wait.
+/// Without it, what comes after a wait is below the producer's span where this process did not
+/// record the wait, and Jaeger may doubt the clocks of two hosts; and the attempts of a message
+/// without a trace context are in traces of their own until its first wait.
 #[derive(Debug, Clone)]
 pub struct ChainIds {
     random: RandomIdGenerator,
 }
 
 impl ChainIds {
-    /// Make it only for the provider that is [made global](opentelemetry::global::set_tracer_provider).
+    /// Make it only for the provider that is [made
+    /// global](opentelemetry::global::set_tracer_provider).
     #[must_use]
-    #[allow(clippy::new_without_default, reason = "to make one changes how this process records chains")]
+    #[allow(
+        clippy::new_without_default,
+        reason = "to make one changes how this process records chains"
+    )]
     pub fn new() -> Self {
         ids::listen();
         Self { random: RandomIdGenerator::default() }

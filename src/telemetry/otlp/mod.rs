@@ -40,17 +40,20 @@ const SHUTDOWN_LIMIT: Duration = Duration::from_secs(5);
 /// A longer limit is taken for this one. Added to a time, it does not overflow.
 const LONGEST_LIMIT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// Exports traces, metrics and logs as configured by the standard `OTEL_*` variables, and installs a `tracing` subscriber that
-/// writes lines to standard error, filtered by `RUST_LOG` (default `info,lapin=off`). `service` is the service's name unless
-/// `OTEL_SERVICE_NAME` or `OTEL_RESOURCE_ATTRIBUTES` set one.
+/// Exports traces, metrics and logs as configured by the standard `OTEL_*` variables, and installs
+/// a `tracing` subscriber that writes lines to standard error, filtered by `RUST_LOG` (default
+/// `info,lapin=off`). `service` is the service's name unless `OTEL_SERVICE_NAME` or
+/// `OTEL_RESOURCE_ATTRIBUTES` set one.
 ///
-/// Call it once, before a [`Service`](crate::Service) starts, and [`shutdown`](Telemetry::shutdown) at the end.
+/// Call it once, before a [`Service`](crate::Service) starts, and [`shutdown`](Telemetry::shutdown)
+/// at the end.
 ///
 /// # Errors
 ///
-/// When a variable has an unsupported value, when a client certificate is set without its key or a key without its certificate,
-/// when a file that a variable names cannot be read, or when the process already has a `tracing` subscriber
-/// ([`Builder::without_subscriber`]). A collector that is unreachable is not an error.
+/// When a variable has an unsupported value, when a client certificate is set without its key or a
+/// key without its certificate, when a file that a variable names cannot be read, or when the
+/// process already has a `tracing` subscriber ([`Builder::without_subscriber`]). A collector that
+/// is unreachable is not an error.
 pub fn init(service: impl Into<String>) -> Result<Telemetry, InitError> {
     builder(service).init()
 }
@@ -69,8 +72,11 @@ pub fn builder(service: impl Into<String>) -> Builder {
     }
 }
 
-type Processor =
-    Box<dyn FnOnce(opentelemetry_sdk::trace::TracerProviderBuilder) -> opentelemetry_sdk::trace::TracerProviderBuilder>;
+type Processor = Box<
+    dyn FnOnce(
+        opentelemetry_sdk::trace::TracerProviderBuilder,
+    ) -> opentelemetry_sdk::trace::TracerProviderBuilder,
+>;
 
 /// Settings of [`init`] that the program makes, not the operator.
 #[must_use = "nothing is set up until init is called"]
@@ -87,33 +93,37 @@ pub struct Builder {
 
 impl fmt::Debug for Builder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Builder").field("service", &self.service).field("limit", &self.limit).finish_non_exhaustive()
+        f.debug_struct("Builder")
+            .field("service", &self.service)
+            .field("limit", &self.limit)
+            .finish_non_exhaustive()
     }
 }
 
 impl Builder {
-    /// The service's version, `service.version`: usually `env!("CARGO_PKG_VERSION")`. Default: none.
+    /// The service's version, `service.version`: usually `env!("CARGO_PKG_VERSION")`. Default:
+    /// none.
     pub fn service_version(mut self, version: impl Into<String>) -> Self {
         self.version = Some(version.into());
         self
     }
 
-    /// The collector's base URL for all signals, such as `http://localhost:4318`. It overrides the variables. For HTTP, the
-    /// signals' paths (`/v1/traces` and so on) are appended.
+    /// The collector's base URL for all signals, such as `http://localhost:4318`. It overrides the
+    /// variables. For HTTP, the signals' paths (`/v1/traces` and so on) are appended.
     pub fn endpoint(mut self, url: impl Into<String>) -> Self {
         self.endpoint = Some(url.into());
         self
     }
 
-    /// Installs no `tracing` subscriber. Add [`Telemetry::layer`] to your own; without it the handlers' `tracing` spans and
-    /// the logs are not exported.
+    /// Installs no `tracing` subscriber. Add [`Telemetry::layer`] to your own; without it the
+    /// handlers' `tracing` spans and the logs are not exported.
     pub fn without_subscriber(mut self) -> Self {
         self.subscriber = false;
         self
     }
 
-    /// Records the metrics for Prometheus too, whether or not they are exported: see [`monitoring`](crate::monitoring). Once in a
-    /// process.
+    /// Records the metrics for Prometheus too, whether or not they are exported: see
+    /// [`monitoring`](crate::monitoring). Once in a process.
     #[cfg(feature = "monitoring")]
     pub fn with_prometheus(mut self) -> Self {
         self.prometheus = true;
@@ -151,11 +161,13 @@ impl Builder {
         if !environment.disabled() {
             let resource = resource::of(&environment, &self.service, self.version.as_deref());
             let mut exporters = Exporters::new(&environment, self.endpoint.as_deref(), health);
-            let (spans, metrics, logs) = (exporters.spans()?, exporters.metrics()?, exporters.logs()?);
+            let (spans, metrics, logs) =
+                (exporters.spans()?, exporters.metrics()?, exporters.logs()?);
             telemetry.runtime = exporters.into_runtime();
             if spans.is_some() || !self.processors.is_empty() {
-                let mut builder =
-                    SdkTracerProvider::builder().with_resource(resource.clone()).with_id_generator(ChainIds::new());
+                let mut builder = SdkTracerProvider::builder()
+                    .with_resource(resource.clone())
+                    .with_id_generator(ChainIds::new());
                 for add in self.processors {
                     builder = add(builder);
                 }
@@ -173,14 +185,17 @@ impl Builder {
             }
             #[cfg(feature = "monitoring")]
             if self.prometheus {
-                let reader =
-                    super::prometheus::reader().map_err(|error| InitError::exporter(Signal::Metrics, error))?;
+                let reader = super::prometheus::reader()
+                    .map_err(|error| InitError::exporter(Signal::Metrics, error))?;
                 readers = readers.with_reader(reader);
                 is_read = true;
             }
             telemetry.metrics = is_read.then(|| readers.build());
             telemetry.logs = logs.map(|exporter| {
-                SdkLoggerProvider::builder().with_resource(resource).with_batch_exporter(exporter).build()
+                SdkLoggerProvider::builder()
+                    .with_resource(resource)
+                    .with_batch_exporter(exporter)
+                    .build()
             });
         }
         if self.subscriber {
@@ -191,8 +206,8 @@ impl Builder {
     }
 }
 
-/// What [`init`] has set up. Keep it until the end, and await [`shutdown`](Self::shutdown). If it is dropped without that, what
-/// is still in the buffers is lost.
+/// What [`init`] has set up. Keep it until the end, and await [`shutdown`](Self::shutdown). If it
+/// is dropped without that, what is still in the buffers is lost.
 #[must_use = "await its shutdown at the end, or the last telemetry is lost"]
 pub struct Telemetry {
     traces: Option<SdkTracerProvider>,
@@ -214,8 +229,9 @@ impl fmt::Debug for Telemetry {
 }
 
 impl Telemetry {
-    /// A layer for your own `tracing` subscriber: spans become children of the attempt in which they were opened, and events
-    /// become log records. It filters out only the exporters' own events and the span around a handler, so combine it with an
+    /// A layer for your own `tracing` subscriber: spans become children of the attempt in which
+    /// they were opened, and events become log records. It filters out only the exporters' own
+    /// events and the span around a handler, so combine it with an
     /// [`EnvFilter`](tracing_subscriber::EnvFilter).
     pub fn layer<S>(&self) -> impl Layer<S> + Send + Sync + use<S>
     where
@@ -259,31 +275,42 @@ impl Telemetry {
         self.export(false).await
     }
 
-    /// Exports what is in the buffers, then shuts down. It takes no longer than [`Builder::shutdown_limit`], and blocks no thread
-    /// of the runtime.
+    /// Exports what is in the buffers, then shuts down. It takes no longer than
+    /// [`Builder::shutdown_limit`], and blocks no thread of the runtime.
     ///
     /// # Errors
     ///
-    /// When a signal could not be exported completely; what was left in its buffers is lost. Earlier losses, while the collector
-    /// was unreachable, were logged then and are not reported again.
+    /// When a signal could not be exported completely; what was left in its buffers is lost.
+    /// Earlier losses, while the collector was unreachable, were logged then and are not reported
+    /// again.
     pub async fn shutdown(self) -> Result<(), FlushError> {
         self.export(true).await
     }
 
     async fn export(&self, end: bool) -> Result<(), FlushError> {
         let deadline = Instant::now() + self.limit.min(LONGEST_LIMIT);
-        let start = |signal, provider: Box<dyn Provider>| flush(signal, provider, self.health.clone(), deadline, end);
+        let start = |signal, provider: Box<dyn Provider>| {
+            flush(signal, provider, self.health.clone(), deadline, end)
+        };
         let running = [
-            self.traces.clone().map(|provider| (Signal::Traces, start(Signal::Traces, Box::new(provider)))),
-            self.metrics.clone().map(|provider| (Signal::Metrics, start(Signal::Metrics, Box::new(provider)))),
-            self.logs.clone().map(|provider| (Signal::Logs, start(Signal::Logs, Box::new(provider)))),
+            self.traces
+                .clone()
+                .map(|provider| (Signal::Traces, start(Signal::Traces, Box::new(provider)))),
+            self.metrics
+                .clone()
+                .map(|provider| (Signal::Metrics, start(Signal::Metrics, Box::new(provider)))),
+            self.logs
+                .clone()
+                .map(|provider| (Signal::Logs, start(Signal::Logs, Box::new(provider)))),
         ];
         let mut failures = Vec::new();
         for (signal, done) in running.into_iter().flatten() {
             let problem = match tokio::time::timeout_at(deadline.into(), done).await {
                 Ok(Ok(problem)) => problem,
                 Ok(Err(_)) => Some("its thread ended early".to_owned()),
-                Err(_) => Some(format!("not done within {}", humantime::format_duration(self.limit))),
+                Err(_) => {
+                    Some(format!("not done within {}", humantime::format_duration(self.limit)))
+                }
             };
             failures.extend(problem.map(|problem| (signal, problem)));
         }
@@ -313,8 +340,9 @@ macro_rules! provider {
 
 provider!(SdkTracerProvider, SdkMeterProvider, SdkLoggerProvider);
 
-/// Flushes, and reports what went wrong. It runs on a thread of its own, because the SDK blocks and would deadlock on a runtime
-/// with one thread. The result of the SDK's shutdown is ignored, because it is Ok even after a failed export (0.33).
+/// Flushes, and reports what went wrong. It runs on a thread of its own, because the SDK blocks and
+/// would deadlock on a runtime with one thread. The result of the SDK's shutdown is ignored,
+/// because it is Ok even after a failed export (0.33).
 fn flush(
     signal: Signal,
     provider: Box<dyn Provider>,

@@ -5,8 +5,9 @@ use opentelemetry_sdk::Resource;
 
 use super::environment::Environment;
 
-/// Describes this process to whoever reads its telemetry: [`init`](super::init) uses it, and a service with a provider of its own passes
-/// it to `with_resource`. Besides what the SDK's detectors find, it has:
+/// Describes this process to whoever reads its telemetry: [`init`](super::init) uses it, and a
+/// service with a provider of its own passes it to `with_resource`. Besides what the SDK's
+/// detectors find, it has:
 ///
 /// | attribute | value |
 /// |---|---|
@@ -65,16 +66,20 @@ mod tests {
     fn the_resource_says_who_exports_and_the_operators_attributes_win() {
         let unset = Environment(|_: &str| None);
         let resource = of(&unset, "orders", Some("1.2.3"));
-        let value = |name: &'static str| resource.get(&Key::from_static_str(name)).map(|value| value.to_string());
+        let value = |name: &'static str| {
+            resource.get(&Key::from_static_str(name)).map(|value| value.to_string())
+        };
         assert_eq!(value("service.name").as_deref(), Some("orders"));
         assert_eq!(value("service.version").as_deref(), Some("1.2.3"));
         assert_eq!(value("process.pid"), Some(std::process::id().to_string()));
         assert!(value("host.name").is_some_and(|name| !name.is_empty()));
         assert_eq!(of(&unset, "orders", None).get(&Key::from_static_str("service.version")), None);
 
-        // The SDK reads the variable itself, from the process's environment, so here the attribute is only left out.
+        // The SDK reads the variable itself, from the process's environment, so here the attribute
+        // is only left out.
         let set = Environment(|name: &str| {
-            (name == "OTEL_RESOURCE_ATTRIBUTES").then(|| "host.name=box1, service.version=9".to_owned())
+            (name == "OTEL_RESOURCE_ATTRIBUTES")
+                .then(|| "host.name=box1, service.version=9".to_owned())
         });
         let resource = of(&set, "orders", Some("1.2.3"));
         for name in ["host.name", "service.version"] {
@@ -85,6 +90,9 @@ mod tests {
     #[test]
     fn an_instance_id_is_a_uuid_of_version_4() {
         let id = random_uuid();
-        assert!(id.len() == 36 && id.as_bytes()[14] == b'4' && b"89ab".contains(&id.as_bytes()[19]), "{id}");
+        assert!(
+            id.len() == 36 && id.as_bytes()[14] == b'4' && b"89ab".contains(&id.as_bytes()[19]),
+            "{id}"
+        );
     }
 }

@@ -22,14 +22,22 @@ fn what_would_loop_drop_duplicate_or_miscount_is_stripped() {
         "rehop-then-8000",
         "rehop-then-0",
     ];
-    let kept = ["x-own", "cc", "x-deaths", "traceparent", "return-to", "wait-for", "then-8000", "x-delay"];
+    let kept =
+        ["x-own", "cc", "x-deaths", "traceparent", "return-to", "wait-for", "then-8000", "x-delay"];
     let sent = headers(stripped.into_iter().chain(kept).map(|name| (name, one())));
-    let first = properties(sent).with_expiration("60000".into()).with_user_id("shop".into()).with_delivery_mode(1);
+    let first = properties(sent)
+        .with_expiration("60000".into())
+        .with_user_id("shop".into())
+        .with_delivery_mode(1);
     let (delivery, _) = read_by(&contract(), delivered("shop", first));
     let trace = TraceHeaders::default();
     for copy in [
-        contract().checked_wait_copy(&delivery, &delivery.ledger, a_wait(), &trace, Room::DEFAULT).unwrap(),
-        contract().parked_copy(&delivery, &delivery.ledger, Reason::Exhausted, NOW, &trace, Room::DEFAULT).properties,
+        contract()
+            .checked_wait_copy(&delivery, &delivery.ledger, a_wait(), &trace, Room::DEFAULT)
+            .unwrap(),
+        contract()
+            .parked_copy(&delivery, &delivery.ledger, Reason::Exhausted, NOW, &trace, Room::DEFAULT)
+            .properties,
     ] {
         let headers = copy.headers().as_ref().unwrap().inner().clone();
         for name in stripped.into_iter().filter(|name| *name != REASON) {
@@ -40,7 +48,10 @@ fn what_would_loop_drop_duplicate_or_miscount_is_stripped() {
         for name in kept {
             assert_eq!(headers.get(name), Some(&one()), "{name}");
         }
-        assert_eq!((copy.expiration(), copy.user_id(), copy.delivery_mode()), (&None, &None, &Some(2)));
+        assert_eq!(
+            (copy.expiration(), copy.user_id(), copy.delivery_mode()),
+            (&None, &None, &Some(2))
+        );
         assert_eq!(headers[USER_ID], text("shop"), "kept in a header of ours");
         assert_eq!(headers[CC], one());
     }
@@ -75,9 +86,16 @@ fn every_other_property_travels() {
         .with_timestamp(1_700_000_000);
     let (delivery, _) = read_by(&contract(), delivered("shop", all.clone()));
     let copy = contract()
-        .checked_wait_copy(&delivery, &delivery.ledger, a_wait(), &TraceHeaders::default(), Room::DEFAULT)
+        .checked_wait_copy(
+            &delivery,
+            &delivery.ledger,
+            a_wait(),
+            &TraceHeaders::default(),
+            Room::DEFAULT,
+        )
         .unwrap();
-    let without_headers = |properties: BasicProperties| properties.with_headers(FieldTable::default());
+    let without_headers =
+        |properties: BasicProperties| properties.with_headers(FieldTable::default());
     assert_eq!(without_headers(copy), without_headers(all));
 }
 
@@ -86,7 +104,9 @@ fn trace_headers_are_replaced_and_never_stand_beside_others() {
     let old = ["traceparent", "tracestate", "baggage"].map(|name| (name, text("old")));
     let (delivery, _) = read("shop", headers(old.into_iter().chain([("own", text("kept"))])));
     let trace = TraceHeaders(vec![("traceparent", "new".to_owned())]);
-    let copy = contract().checked_wait_copy(&delivery, &delivery.ledger, a_wait(), &trace, Room::DEFAULT).unwrap();
+    let copy = contract()
+        .checked_wait_copy(&delivery, &delivery.ledger, a_wait(), &trace, Room::DEFAULT)
+        .unwrap();
     let headers = copy.headers().as_ref().unwrap().inner();
     assert_eq!(headers["traceparent"], text("new"));
     assert_eq!((headers.get("tracestate"), headers.get("baggage")), (None, None));

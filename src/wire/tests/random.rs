@@ -5,14 +5,36 @@ use super::*;
 /// Numbers at the edges of every range that matters.
 fn numbers() -> impl Strategy<Value = i64> {
     let now = NOW.as_millis();
-    let edges = [i64::MIN, i64::MIN + 1, -1, 0, 1, 2, 999_999, 1_000_000, 1_000_001, now / 1000, now - 1, now, now + 1];
-    let ends = [SANE_MILLIS.start - 1, SANE_MILLIS.start, SANE_MILLIS.end - 1, SANE_MILLIS.end, i64::MAX - 1, i64::MAX];
+    let edges = [
+        i64::MIN,
+        i64::MIN + 1,
+        -1,
+        0,
+        1,
+        2,
+        999_999,
+        1_000_000,
+        1_000_001,
+        now / 1000,
+        now - 1,
+        now,
+        now + 1,
+    ];
+    let ends = [
+        SANE_MILLIS.start - 1,
+        SANE_MILLIS.start,
+        SANE_MILLIS.end - 1,
+        SANE_MILLIS.end,
+        i64::MAX - 1,
+        i64::MAX,
+    ];
     prop_oneof![select([edges.as_slice(), ends.as_slice()].concat()), any::<i64>()]
 }
 
 /// Every type that a field can have, to three levels.
 pub(super) fn values() -> impl Strategy<Value = AMQPValue> {
-    let words = select(vec!["", " 7 ", "-7", "1700000000000", "1e3", "NaN", "orders", "\u{0}", "ключ"]);
+    let words =
+        select(vec!["", " 7 ", "-7", "1700000000000", "1e3", "NaN", "orders", "\u{0}", "ключ"]);
     let leaf = prop_oneof![
         5 => Just(AMQPValue::Void),
         5 => any::<bool>().prop_map(AMQPValue::Boolean),
@@ -39,20 +61,26 @@ pub(super) fn values() -> impl Strategy<Value = AMQPValue> {
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..4)
                 .prop_map(|values| AMQPValue::FieldArray(FieldArray::from(values))),
-            prop::collection::btree_map(names(), inner, 0..4).prop_map(|table| AMQPValue::FieldTable(table.into())),
+            prop::collection::btree_map(names(), inner, 0..4)
+                .prop_map(|table| AMQPValue::FieldTable(table.into())),
         ]
     })
 }
 
 pub(super) fn names() -> impl Strategy<Value = ShortString> {
     prop_oneof![
-        select(vec!["at", "attempt", "class", "message", "", "x", "Überschrift"]).prop_map(ShortString::from),
+        select(vec!["at", "attempt", "class", "message", "", "x", "Überschrift"])
+            .prop_map(ShortString::from),
         "[a-z-]{1,20}".prop_map(|name| ShortString::from(name.as_str())),
     ]
 }
 
 /// Whatever properties there are, without headers.
-pub(super) fn all_properties(texts: &[Option<String>], number: Option<u64>, bytes: [Option<u8>; 2]) -> BasicProperties {
+pub(super) fn all_properties(
+    texts: &[Option<String>],
+    number: Option<u64>,
+    bytes: [Option<u8>; 2],
+) -> BasicProperties {
     type Set = fn(BasicProperties, ShortString) -> BasicProperties;
     const SET: [Set; 10] = [
         BasicProperties::with_content_type,

@@ -5,7 +5,8 @@ use crate::retry::ledger::Replay;
 use crate::wire::parked::{Identity, replayed};
 
 fn nested(depth: usize) -> AMQPValue {
-    (0..depth).fold(AMQPValue::Void, |inner, _| AMQPValue::FieldArray(FieldArray::from(vec![inner])))
+    (0..depth)
+        .fold(AMQPValue::Void, |inner, _| AMQPValue::FieldArray(FieldArray::from(vec![inner])))
 }
 
 #[test]
@@ -31,7 +32,11 @@ fn a_value_of_the_wrong_kind_is_ignored_with_one_warning() {
             let text = format!("{header} = {value:.60?}");
             sent.insert(header.into(), value);
             let (_, ignored) = read(RETURN, sent);
-            assert_eq!(ignored.iter().map(|ignored| ignored.header.as_str()).collect::<Vec<_>>(), [header], "{text}");
+            assert_eq!(
+                ignored.iter().map(|ignored| ignored.header.as_str()).collect::<Vec<_>>(),
+                [header],
+                "{text}"
+            );
         }
     }
 }
@@ -82,9 +87,17 @@ fn numbers_are_read_from_every_type_that_other_stacks_write_them_in() {
 #[test]
 fn a_ledger_that_does_not_come_by_the_return_exchange_is_forged() {
     let forged = well_formed();
-    for exchange in
-        ["shop", "", "other.return", "ns.return2", "ns.after.", "ns.after.1s", "ns.after", "other.after.1", "ns.delay2"]
-    {
+    for exchange in [
+        "shop",
+        "",
+        "other.return",
+        "ns.return2",
+        "ns.after.",
+        "ns.after.1s",
+        "ns.after",
+        "other.after.1",
+        "ns.delay2",
+    ] {
         let (delivery, ignored) = read(exchange, forged.clone());
         // The deadline is the one thing that producers may set.
         assert_eq!(delivery.ledger, Ledger { deadline: delivery.ledger.deadline, ..fresh() });
@@ -103,7 +116,8 @@ fn a_ledger_that_does_not_come_by_the_return_exchange_is_forged() {
 #[test]
 fn a_deadline_comes_from_the_header_else_from_amqp_else_from_the_policy() {
     let hour = Duration::from_secs(3600);
-    let contract = Contract { max_age: Some(hour), expiry_header: "deadline".to_owned(), ..contract() };
+    let contract =
+        Contract { max_age: Some(hour), expiry_header: "deadline".to_owned(), ..contract() };
     let check = |exchange, properties: BasicProperties, expected: Timestamp| {
         let text = format!("{exchange}, {properties:?}");
         let (delivery, _) = read_by(&contract, delivered(exchange, properties));
@@ -130,12 +144,17 @@ fn a_deadline_comes_from_the_header_else_from_amqp_else_from_the_policy() {
 #[test]
 fn the_brokers_count_is_believed_only_of_a_message_that_was_given_back() {
     let check = |redelivered, counts_deliveries, entries: &[(&str, i64)], expected| {
-        let sent = headers(entries.iter().map(|(name, number)| (*name, AMQPValue::LongLongInt(*number))));
+        let sent =
+            headers(entries.iter().map(|(name, number)| (*name, AMQPValue::LongLongInt(*number))));
         let delivery = Delivery { redelivered, ..delivered("shop", properties(sent)) };
         let contract = Contract { counts_deliveries, ..contract() };
         let (delivery, _) = read_by(&contract, delivery);
         let of_the_broker = contract.redeliveries_of(&delivery);
-        assert_eq!([delivery.ledger.redeliveries, of_the_broker], [expected; 2], "{redelivered} {entries:?}");
+        assert_eq!(
+            [delivery.ledger.redeliveries, of_the_broker],
+            [expected; 2],
+            "{redelivered} {entries:?}"
+        );
     };
     check(false, true, &[("x-delivery-count", 7)], Some(0));
     check(true, true, &[("x-delivery-count", 7)], Some(7));
@@ -186,9 +205,18 @@ fn a_replayed_message_starts_again_with_its_history_and_a_forged_replay_is_not_b
     let origin = address("shop", "order.created");
     let identity = Identity { chain_id: "chain", origin: &origin };
     let replay = Replay { run: "run-1".to_owned(), number: 7, count: 3, is_canary: true };
-    let copy = replayed(&properties(parked), &identity, "orders", &replay, (EXPIRES_AT, None), Room::DEFAULT).unwrap();
+    let copy = replayed(
+        &properties(parked),
+        &identity,
+        "orders",
+        &replay,
+        (EXPIRES_AT, None),
+        Room::DEFAULT,
+    )
+    .unwrap();
     let contract = Contract { max_age: Some(Duration::from_secs(30)), ..contract() };
-    let (Delivery { ledger, origin, .. }, ignored) = read_by(&contract, delivered(RETURN, copy.clone()));
+    let (Delivery { ledger, origin, .. }, ignored) =
+        read_by(&contract, delivered(RETURN, copy.clone()));
     assert!(ignored.is_empty(), "{ignored:?}");
     assert_eq!((ledger.attempts, ledger.hop, ledger.attempt()), (0, 0, 1));
     assert_eq!(ledger.deadline, Some(NOW + Duration::from_secs(30)), "its old deadline has passed");

@@ -9,7 +9,11 @@ fn large(bytes: usize) -> AMQPValue {
 
 /// Eight failures of about 1 KiB.
 fn history() -> Vec<ErrorRecord> {
-    (1..=8).map(|n| ErrorRecord::new(NOW + Duration::from_secs(n), n as u32, "class", &"e".repeat(1_000))).collect()
+    (1..=8)
+        .map(|n| {
+            ErrorRecord::new(NOW + Duration::from_secs(n), n as u32, "class", &"e".repeat(1_000))
+        })
+        .collect()
 }
 
 fn with_own(bytes: usize) -> Delivery {
@@ -21,11 +25,24 @@ fn with_own(bytes: usize) -> Delivery {
 }
 
 fn wait_in(room: Room, delivery: &Delivery) -> Result<BasicProperties, HeadersTooLarge> {
-    contract().checked_wait_copy(delivery, &delivery.ledger, a_wait(), &TraceHeaders::default(), room)
+    contract().checked_wait_copy(
+        delivery,
+        &delivery.ledger,
+        a_wait(),
+        &TraceHeaders::default(),
+        room,
+    )
 }
 
 fn parked_in(room: Room, delivery: &Delivery) -> Resting {
-    contract().parked_copy(delivery, &delivery.ledger, Reason::Exhausted, NOW, &TraceHeaders::default(), room)
+    contract().parked_copy(
+        delivery,
+        &delivery.ledger,
+        Reason::Exhausted,
+        NOW,
+        &TraceHeaders::default(),
+        room,
+    )
 }
 
 fn of(copy: &BasicProperties) -> &Headers {
@@ -42,11 +59,12 @@ fn attempts(copy: &BasicProperties) -> Vec<u32> {
 fn sendable(value: AMQPValue) -> AMQPValue {
     match value {
         AMQPValue::ShortString(text) => AMQPValue::LongString(text.as_str().into()),
-        AMQPValue::FieldArray(array) => {
-            AMQPValue::FieldArray(array.as_slice().iter().cloned().map(sendable).collect::<Vec<_>>().into())
-        }
+        AMQPValue::FieldArray(array) => AMQPValue::FieldArray(
+            array.as_slice().iter().cloned().map(sendable).collect::<Vec<_>>().into(),
+        ),
         AMQPValue::FieldTable(table) => {
-            let fields = table.inner().clone().into_iter().map(|(name, value)| (name, sendable(value)));
+            let fields =
+                table.inner().clone().into_iter().map(|(name, value)| (name, sendable(value)));
             AMQPValue::FieldTable(fields.collect::<Headers>().into())
         }
         other => other,
@@ -84,7 +102,8 @@ fn the_bound_follows_the_frame() {
         let limit = frame_max as usize - 20 - reserved;
         let bare = properties_size(&wait_in(Room::UNLIMITED, &with_own(0)).unwrap());
         let history = field_size(&ERRORS.into(), &errors_value(&with_own(0).ledger.errors));
-        let most = limit - (bare - history) - field_size(&FIRST_FAILED_AT.into(), &moment_value(NOW));
+        let most =
+            limit - (bare - history) - field_size(&FIRST_FAILED_AT.into(), &moment_value(NOW));
         assert_eq!(properties_size(&wait_in(room, &with_own(most)).unwrap()), limit, "{frame_max}");
         let refused = wait_in(room, &with_own(most + 1)).unwrap_err();
         assert_eq!(refused, HeadersTooLarge { bytes: limit + 1, limit });
@@ -101,10 +120,16 @@ fn a_parked_copy_keeps_its_small_headers_and_the_largest_follow_its_body() {
     let copy = parked_in(Room::DEFAULT, &delivery);
     assert_eq!(attempts(&copy.properties), [1, 2, 3, 4, 5, 6, 7, 8], "there is room again");
     let carried = of(&copy.properties);
-    assert_eq!((carried.get("large"), &carried["medium"], &carried["small"]), (None, &sent["medium"], &sent["small"]));
+    assert_eq!(
+        (carried.get("large"), &carried["medium"], &carried["small"]),
+        (None, &sent["medium"], &sent["small"])
+    );
     assert_eq!(carried[BODY_BYTES], AMQPValue::LongLongInt(delivery.body.len() as i64));
     let (properties, body) = reunited(copy, &delivery.body);
-    assert_eq!((properties, body), (parked_in(Room::UNLIMITED, &delivery).properties, delivery.body.to_vec()));
+    assert_eq!(
+        (properties, body),
+        (parked_in(Room::UNLIMITED, &delivery).properties, delivery.body.to_vec())
+    );
 }
 
 #[test]
@@ -114,8 +139,13 @@ fn a_message_can_be_given_back_if_its_frame_has_room_for_the_brokers_counts() {
     let around = properties_size(&filled(0));
     assert!(room.lets_return(&filled(FRAME_LIMIT - CLASS_WEIGHT_AND_BODY_SIZE - around - 64)));
     assert!(!room.lets_return(&filled(FRAME_LIMIT - CLASS_WEIGHT_AND_BODY_SIZE - around - 63)));
-    let counts = headers([(DELIVERY_COUNT, AMQPValue::LongLongInt(1)), (ACQUIRED_COUNT, AMQPValue::LongLongInt(1))]);
-    assert!(properties_size(&properties(counts)) - properties_size(&BasicProperties::default()) <= 64);
+    let counts = headers([
+        (DELIVERY_COUNT, AMQPValue::LongLongInt(1)),
+        (ACQUIRED_COUNT, AMQPValue::LongLongInt(1)),
+    ]);
+    assert!(
+        properties_size(&properties(counts)) - properties_size(&BasicProperties::default()) <= 64
+    );
 }
 
 #[test]
@@ -136,7 +166,8 @@ fn a_body_that_no_headers_follow_stays_as_it_is() {
         reunite(&mut read, &mut rest);
         assert_eq!((read, &rest[..]), (sent, body));
     }
-    let (mut read, mut rest) = (properties(headers([(BODY_BYTES, AMQPValue::LongLongInt(0))])), table.to_vec());
+    let (mut read, mut rest) =
+        (properties(headers([(BODY_BYTES, AMQPValue::LongLongInt(0))])), table.to_vec());
     reunite(&mut read, &mut rest);
     assert_eq!((read, rest), (properties(headers([("a", AMQPValue::Void)])), Vec::new()));
 }
@@ -145,7 +176,8 @@ fn a_body_that_no_headers_follow_stays_as_it_is() {
 #[test]
 fn what_follows_a_body_and_is_nested_thousands_deep_is_not_parsed() {
     let reunited = |depth: usize| {
-        let nested = |inside: Vec<u8>| [b"A", &(inside.len() as u32).to_be_bytes()[..], &inside].concat();
+        let nested =
+            |inside: Vec<u8>| [b"A", &(inside.len() as u32).to_be_bytes()[..], &inside].concat();
         let value = (0..depth).fold(b"V".to_vec(), |inside, _| nested(inside));
         let table = [b"\x01a", &value[..]].concat();
         let mut body = [&(table.len() as u32).to_be_bytes()[..], &table].concat();

@@ -13,7 +13,10 @@ fn a_wait_that_no_policy_can_make_does_not_hold_a_message_back_for_centuries() {
         sent.insert(absurd.into(), AMQPValue::LongLongInt(moment));
         let (delivery, ignored) = read(RETURN, sent);
         assert_eq!((delivery.ledger.wait, delivery.ledger.wait_unfinished), (None, None));
-        assert_eq!(ignored.iter().map(|ignored| ignored.header.as_str()).collect::<Vec<_>>(), [absurd]);
+        assert_eq!(
+            ignored.iter().map(|ignored| ignored.header.as_str()).collect::<Vec<_>>(),
+            [absurd]
+        );
     }
 }
 
@@ -46,9 +49,15 @@ fn each_bound_of_a_wait_is_itself_believed() {
 #[test]
 fn what_is_left_of_a_wait_of_several_legs_is_waited_on() {
     let mut sent = well_formed();
-    sent.insert(WAITING_SINCE.into(), moment_value(Timestamp::from_millis(NOW.as_millis() - 10_000)));
+    sent.insert(
+        WAITING_SINCE.into(),
+        moment_value(Timestamp::from_millis(NOW.as_millis() - 10_000)),
+    );
     sent.insert(DUE_AT.into(), moment_value(NOW + Duration::from_millis(1)));
-    assert_eq!(read(RETURN, sent.clone()).0.ledger.wait_unfinished, Some(NOW + Duration::from_millis(1)));
+    assert_eq!(
+        read(RETURN, sent.clone()).0.ledger.wait_unfinished,
+        Some(NOW + Duration::from_millis(1))
+    );
     sent.insert(DUE_AT.into(), moment_value(NOW));
     assert_eq!(read(RETURN, sent.clone()).0.ledger.wait_unfinished, None, "its time is over");
     assert_eq!(read("shop", sent).0.ledger.wait_unfinished, None, "forged");
@@ -62,7 +71,9 @@ fn back_from_ladder(rungs: &[u64], by: u64) -> Ledger {
     let wait = Wait { since, due: since + sum, leg: sum, path };
     let (delivery, _) = read(RETURN, well_formed());
     let trace = TraceHeaders::default();
-    let copy = contract().checked_wait_copy(&delivery, &delivery.ledger, wait, &trace, Room::DEFAULT).unwrap();
+    let copy = contract()
+        .checked_wait_copy(&delivery, &delivery.ledger, wait, &trace, Room::DEFAULT)
+        .unwrap();
     let (back, ignored) = read_by(&contract(), delivered(&format!("ns.after.{by}"), copy));
     assert_eq!(ignored, []);
     back.ledger
@@ -72,13 +83,18 @@ fn back_from_ladder(rungs: &[u64], by: u64) -> Ledger {
 fn a_copy_on_the_ladder_carries_its_itinerary_and_the_sum_is_read_back() {
     let path = Path::Ladder { rung: Duration::from_millis(1_000) };
     let wait = Wait { leg: Duration::from_millis(11_000), path, ..a_wait() };
-    let first = delivered("shop", properties(headers([("rehop-then-8000", AMQPValue::LongLongInt(1))])));
-    let copy =
-        contract().checked_wait_copy(&first, &first.ledger, wait, &TraceHeaders::default(), Room::DEFAULT).unwrap();
+    let first =
+        delivered("shop", properties(headers([("rehop-then-8000", AMQPValue::LongLongInt(1))])));
+    let copy = contract()
+        .checked_wait_copy(&first, &first.ledger, wait, &TraceHeaders::default(), Room::DEFAULT)
+        .unwrap();
     let written = copy.headers().as_ref().unwrap().inner().clone();
     let number = |name: &str| written.get(name).cloned();
     let millis = |number| Some(AMQPValue::LongLongInt(number));
-    assert_eq!([WAIT_FOR, "rehop-then-8000", "rehop-then-2000"].map(number), [8_000, 2_000, 1_000].map(millis));
+    assert_eq!(
+        [WAIT_FOR, "rehop-then-8000", "rehop-then-2000"].map(number),
+        [8_000, 2_000, 1_000].map(millis)
+    );
     assert_eq!(number("rehop-then-1000"), None);
     let ledger = back_from_ladder(&[8_000, 2_000, 1_000], 1_000);
     let wait = ledger.wait.unwrap();
@@ -91,7 +107,8 @@ fn a_copy_that_a_missing_binding_brings_home_early_waits_for_the_rungs_that_are_
     let wait = ledger.wait.unwrap();
     assert_eq!(wait.leg.as_millis(), 8_000);
     assert_eq!(legs(wait.leg, Duration::from_millis(1_000)).count(), 1);
-    // 5 s have passed by this clock, and 8 s by the rung: what is left is never more than the other rungs.
+    // 5 s have passed by this clock, and 8 s by the rung: what is left is never more than the other
+    // rungs.
     assert_eq!(ledger.wait_unfinished, Some(NOW + Duration::from_millis(3_000)));
     assert_eq!(
         back_from_ladder(&[8_000, 2_000, 1_000], 2_000).wait_unfinished,
@@ -109,8 +126,14 @@ fn hostile_rungs_end() {
     };
     let around = [(WAIT_FOR, 8_000), ("rehop-then-8000", 2_000), ("rehop-then-2000", 8_000)];
     assert_eq!(read_by_rung(&around, "ns.after.1"), Some(10_000));
-    assert_eq!(read_by_rung(&[(WAIT_FOR, 8_000), ("rehop-then-8000", 8_000)], "ns.after.1"), Some(8_000));
-    assert_eq!(read_by_rung(&[(WAIT_FOR, 8_000), ("rehop-then-8000", -1)], "ns.after.1"), Some(8_000));
+    assert_eq!(
+        read_by_rung(&[(WAIT_FOR, 8_000), ("rehop-then-8000", 8_000)], "ns.after.1"),
+        Some(8_000)
+    );
+    assert_eq!(
+        read_by_rung(&[(WAIT_FOR, 8_000), ("rehop-then-8000", -1)], "ns.after.1"),
+        Some(8_000)
+    );
     assert_eq!(read_by_rung(&[(WAIT_FOR, i64::MAX), ("rehop-then-8000", 1)], "ns.after.1"), None);
     let many: Vec<_> = (1..5_000).map(|ttl| (format!("rehop-then-{ttl}"), ttl - 1)).collect();
     let mut many: Vec<_> = many.iter().map(|(name, ttl)| (name.as_str(), *ttl)).collect();
@@ -123,8 +146,9 @@ fn hostile_rungs_end() {
 fn the_delayed_exchange_is_told_the_delay_and_its_copies_are_believed() {
     let wait = Wait { path: Path::Delayed, ..a_wait() };
     let first = delivered("shop", properties(headers([(X_DELAY, AMQPValue::LongLongInt(1))])));
-    let copy =
-        contract().checked_wait_copy(&first, &first.ledger, wait, &TraceHeaders::default(), Room::DEFAULT).unwrap();
+    let copy = contract()
+        .checked_wait_copy(&first, &first.ledger, wait, &TraceHeaders::default(), Room::DEFAULT)
+        .unwrap();
     assert_eq!(copy.headers().as_ref().unwrap().inner()[X_DELAY], AMQPValue::LongLongInt(10_000));
     let (back, ignored) = read_by(&contract(), delivered("ns.delay", copy));
     assert_eq!((back.ledger.wait, ignored), (Some(wait), vec![]));
@@ -134,13 +158,15 @@ fn the_delayed_exchange_is_told_the_delay_and_its_copies_are_believed() {
 fn a_message_that_was_only_deferred_has_used_up_none_of_its_waits() {
     let deferred = fresh().waiting(Some(&crate::Failure::defer(Duration::from_secs(1))), true, NOW);
     let first = delivered("shop", BasicProperties::default());
-    let copy =
-        contract().checked_wait_copy(&first, &deferred, a_wait(), &TraceHeaders::default(), Room::DEFAULT).unwrap();
+    let copy = contract()
+        .checked_wait_copy(&first, &deferred, a_wait(), &TraceHeaders::default(), Room::DEFAULT)
+        .unwrap();
     let (back, _) = read_by(&contract(), delivered(RETURN, copy));
     assert_eq!((back.ledger.hop, back.ledger.defers, back.ledger.attempts), (0, 1, 0));
     assert!(back.ledger.is_copy);
-    let copy =
-        contract().checked_wait_copy(&first, &fresh(), a_wait(), &TraceHeaders::default(), Room::DEFAULT).unwrap();
+    let copy = contract()
+        .checked_wait_copy(&first, &fresh(), a_wait(), &TraceHeaders::default(), Room::DEFAULT)
+        .unwrap();
     assert!(!copy.headers().as_ref().unwrap().contains_key(DEFERS));
 }
 
@@ -202,7 +228,12 @@ fn in_a_queue_with_delayed_retries_the_broker_tells_how_often_a_message_has_wait
         }
         let address = Address { exchange: "shop".into(), routing_key: "order".into() };
         let properties = BasicProperties::default().with_headers(headers);
-        let (ledger, _, _) = native.read(&address, redelivered, &properties, Timestamp::from_millis(1_700_000_000_000));
+        let (ledger, _, _) = native.read(
+            &address,
+            redelivered,
+            &properties,
+            Timestamp::from_millis(1_700_000_000_000),
+        );
         let seen = (ledger.hop, ledger.redeliveries, ledger.attempt());
         assert_eq!(seen, expected, "{redelivered} {counted:?} {acquired:?}");
         assert!(!ledger.is_copy);

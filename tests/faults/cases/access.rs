@@ -35,7 +35,9 @@ pub(crate) async fn least_permissions(ground: Ground) -> Account {
     let own = format!("^{}\\..*$", lab.config.namespace);
     user(&ground, &broker, &mut lab, [&own, &own, &own]).await;
     let mut service = lab.service();
-    eventually(SOON, "the service consumes", async || service.log().contains(": consuming queue=")).await.unwrap();
+    eventually(SOON, "the service consumes", async || service.log().contains(": consuming queue="))
+        .await
+        .unwrap();
     lab.send(50, Does::Fail(1)).await;
     lab.send(10, Does::Permanent).await;
     lab.settled(SOON).await;
@@ -43,8 +45,8 @@ pub(crate) async fn least_permissions(ground: Ground) -> Account {
     lab.close(Allowed::nothing()).await
 }
 
-/// Without permission to declare or to read, the service does not start and says why. Without permission to write to an exchange,
-/// it says so, and keeps the messages that it cannot send.
+/// Without permission to declare or to read, the service does not start and says why. Without
+/// permission to write to an exchange, it says so, and keeps the messages that it cannot send.
 pub(crate) async fn too_few_permissions(ground: Ground) -> Account {
     let broker = ground.shared_broker().await;
     for (name, kind, lacking) in
@@ -59,7 +61,8 @@ pub(crate) async fn too_few_permissions(ground: Ground) -> Account {
         let mut service = lab.service();
         assert!(!service.ended(SOON).await.unwrap(), "it does not start");
         let (log, queue) = (service.log(), lacking.replace('\\', ""));
-        let clear = log.lines().any(|line| line.contains("needs a permission") && line.contains(&queue));
+        let clear =
+            log.lines().any(|line| line.contains("needs a permission") && line.contains(&queue));
         assert!(clear, "the error names what is lacking for {name}: {log}");
     }
     let mut lab = ground.lab("few-write").await;
@@ -71,7 +74,9 @@ pub(crate) async fn too_few_permissions(ground: Ground) -> Account {
     let mut service = lab.service();
     // "access to exchange ..." on 3.10, "write access to exchange ..." since.
     let refused = format!("access to exchange '{}'", lab.exchange("wait"));
-    eventually(SOON, "the log says what is lacking", async || service.log().contains(&refused)).await.unwrap();
+    eventually(SOON, "the log says what is lacking", async || service.log().contains(&refused))
+        .await
+        .unwrap();
     permit(&broker, &lab, [&own, &own, &own]).await;
     lab.recovers(SOON).await;
     lab.settled(SOON).await;
@@ -79,18 +84,29 @@ pub(crate) async fn too_few_permissions(ground: Ground) -> Account {
     lab.close(Allowed::nothing()).await
 }
 
-/// A service that has lost its permissions and its connections may not declare, check or consume its queue. It tries again until it may.
+/// A service that has lost its permissions and its connections may not declare, check or consume
+/// its queue. It tries again until it may.
 pub(crate) async fn all_permissions_taken(ground: Ground) -> Account {
     let quorum = Some(QueueType::Quorum);
-    let kinds =
-        [("own", None, false), ("own-checked", None, true), ("existing", quorum, false), ("checked", quorum, true)];
-    let rounds = kinds.map(|(name, existing, only_checks)| all_taken(&ground, name, existing, only_checks));
+    let kinds = [
+        ("own", None, false),
+        ("own-checked", None, true),
+        ("existing", quorum, false),
+        ("checked", quorum, true),
+    ];
+    let rounds =
+        kinds.map(|(name, existing, only_checks)| all_taken(&ground, name, existing, only_checks));
     let mut sum = Account::default();
     join_all(rounds).await.iter().for_each(|account| sum.add(account));
     sum
 }
 
-async fn all_taken(ground: &Ground, name: &str, existing: Option<QueueType>, only_checks: bool) -> Account {
+async fn all_taken(
+    ground: &Ground,
+    name: &str,
+    existing: Option<QueueType>,
+    only_checks: bool,
+) -> Account {
     let broker = ground.shared_broker().await;
     let mut lab = ground.lab(&format!("taken-{name}")).await;
     user(ground, &broker, &mut lab, [".*"; 3]).await;
@@ -104,7 +120,9 @@ async fn all_taken(ground: &Ground, name: &str, existing: Option<QueueType>, onl
     lab.send(10, Does::Fail(1)).await;
     eventually(SOON, "the service is refused again and again, and says what to do", async || {
         let log = service.log();
-        let is_refusal = |line: &&str| line.contains("not consuming; retrying") && line.contains("Least permissions");
+        let is_refusal = |line: &&str| {
+            line.contains("not consuming; retrying") && line.contains("Least permissions")
+        };
         let refusals = log.lines().filter(is_refusal).count();
         if refusals >= 3 { Ok(true) } else { Err(format!("{refusals} times")) }
     })
@@ -136,7 +154,8 @@ impl Authority {
     /// A certificate for this machine, and its key.
     fn sign(&self) -> (String, String) {
         let key = KeyPair::generate().unwrap();
-        let params = CertificateParams::new(vec!["127.0.0.1".to_owned(), "localhost".to_owned()]).unwrap();
+        let params =
+            CertificateParams::new(vec!["127.0.0.1".to_owned(), "localhost".to_owned()]).unwrap();
         (params.signed_by(&key, &self.issuer).unwrap().pem(), key.serialize_pem())
     }
 
@@ -186,9 +205,15 @@ async fn works(lab: &Lab) -> Account {
 pub(crate) async fn tls(ground: Ground) -> Account {
     let authority = Authority::new();
     let (_broker, lab) = encrypted(&ground, &authority, false).await;
-    let wrong = Config { ca_file: file(&lab, "wrong.pem", &Authority::new().pem), ..lab.config.clone() };
+    let wrong =
+        Config { ca_file: file(&lab, "wrong.pem", &Authority::new().pem), ..lab.config.clone() };
     refused(&lab, &wrong, "no TLS connection to the broker").await;
-    refused(&lab, &Config { ca_file: None, ..lab.config.clone() }, "no TLS connection to the broker").await;
+    refused(
+        &lab,
+        &Config { ca_file: None, ..lab.config.clone() },
+        "no TLS connection to the broker",
+    )
+    .await;
     works(&lab).await
 }
 

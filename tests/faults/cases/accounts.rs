@@ -39,7 +39,9 @@ fn right() -> Books {
         (DISCARDED, Does::Discard),
         (EXPIRED, Does::Expired),
     ];
-    let expected = kinds.map(|(id, does)| (id, Expected { confirmed: true, ..Expected::new(id, 0, does, &config) }));
+    let expected = kinds.map(|(id, does)| {
+        (id, Expected { confirmed: true, ..Expected::new(id, 0, does, &config) })
+    });
     let entries = vec![
         entry(HANDLED, 1000, Step::Started, 0),
         entry(HANDLED, 1001, Step::Succeeded, 0),
@@ -55,7 +57,10 @@ fn right() -> Books {
     Books {
         expected: BTreeMap::from(expected),
         record: Record { entries },
-        parked: vec![(PARKED, Place::Parked(Cause::Permanent), 0), (EXPIRED, Place::Parked(Cause::Expired), 0)],
+        parked: vec![
+            (PARKED, Place::Parked(Cause::Permanent), 0),
+            (EXPIRED, Place::Parked(Cause::Expired), 0),
+        ],
         strays: Vec::new(),
         body_of_parked: None,
         allowed: Allowed::nothing(),
@@ -100,25 +105,39 @@ const BREAKS: [(&str, Break); 24] = [
     ("lost {3}", |books| books.parked.retain(|(id, ..)| *id != PARKED)),
     ("lost {4}", |books| books.forget(DISCARDED)),
     ("2 duplicates, and 0 are allowed", |books| {
-        books.write([entry(HANDLED, 1002, Step::Succeeded, 0), entry(HANDLED, 1003, Step::Succeeded, 0)]);
+        books.write([
+            entry(HANDLED, 1002, Step::Succeeded, 0),
+            entry(HANDLED, 1003, Step::Succeeded, 0),
+        ]);
     }),
-    ("1 duplicates, and 0 are allowed", |books| books.parked.push((PARKED, Place::Parked(Cause::Permanent), 0))),
     ("1 duplicates, and 0 are allowed", |books| {
-        books.write([entry(HANDLED, 1002, Step::Started, 0), entry(HANDLED, 1003, Step::Succeeded, 0)]);
+        books.parked.push((PARKED, Place::Parked(Cause::Permanent), 0))
+    }),
+    ("1 duplicates, and 0 are allowed", |books| {
+        books.write([
+            entry(HANDLED, 1002, Step::Started, 0),
+            entry(HANDLED, 1003, Step::Succeeded, 0),
+        ]);
         books.allowed = Allowed::losses(2, 5).duplicates_at_most(0);
     }),
     ("message 1 (Succeed) was found Parked(DeliveryLimit)", |books| {
         books.parked.push((HANDLED, Place::Parked(Cause::DeliveryLimit), 0));
     }),
-    ("message 1 (Succeed) was found Queued", |books| books.parked.push((HANDLED, Place::Queued, 0))),
+    ("message 1 (Succeed) was found Queued", |books| {
+        books.parked.push((HANDLED, Place::Queued, 0))
+    }),
     ("message 1 (Succeed) was found Stray", |books| books.strays.push(HANDLED)),
     ("message 3 (Permanent) was found Parked(Exhausted)", |books| {
         books.parked[0].1 = Place::Parked(Cause::Exhausted);
     }),
-    ("message 4 (Discard) was found Handled", |books| books.write([entry(DISCARDED, 1001, Step::Succeeded, 0)])),
+    ("message 4 (Discard) was found Handled", |books| {
+        books.write([entry(DISCARDED, 1001, Step::Succeeded, 0)])
+    }),
     ("of queue 0 was found Parked(Permanent) of queue Some(1)", |books| books.parked[0].2 = 1),
     ("with another body", |books| books.body_of_parked = Some(b"another".to_vec())),
-    ("of queue 0 came to the handler of another", |books| books.entry_of(HANDLED, Step::Succeeded, 0).queue = 1),
+    ("of queue 0 came to the handler of another", |books| {
+        books.entry_of(HANDLED, Step::Succeeded, 0).queue = 1
+    }),
     ("message 1 (Succeed) had 2 handler runs, and 1 are allowed", |books| {
         books.write([entry(HANDLED, 999, Step::Started, 0)]);
     }),
@@ -137,8 +156,12 @@ const BREAKS: [(&str, Break); 24] = [
     ("message 2 (Fail(1)) ended after 1 handler runs, and its kind takes 2", |books| {
         books.record.entries.retain(|entry| entry.id != WAITED || entry.hop > 0);
     }),
-    ("had waited 3 times, and 2 are allowed", |books| books.write([entry(WAITED, 2000, Step::Succeeded, 3)])),
-    ("was attempted 20 ms before it was due", |books| books.entry_of(WAITED, Step::Started, 1).at = 1180),
+    ("had waited 3 times, and 2 are allowed", |books| {
+        books.write([entry(WAITED, 2000, Step::Succeeded, 3)])
+    }),
+    ("was attempted 20 ms before it was due", |books| {
+        books.entry_of(WAITED, Step::Started, 1).at = 1180
+    }),
     ("waited 150 ms in place of 200", |books| {
         let entry = books.entry_of(WAITED, Step::Started, 1);
         (entry.at, entry.due) = (1150, Some(1150));
@@ -150,13 +173,18 @@ const BREAKS: [(&str, Break); 24] = [
     ("message 9 was never sent", |books| books.write([entry(9, 1000, Step::Started, 0)])),
 ];
 
-/// Message 2 has the same key as message 1, which comes before it and of which there are so many parked copies.
+/// Message 2 has the same key as message 1, which comes before it and of which there are so many
+/// parked copies.
 fn check_order(what: &str, steps: &[(u64, Step)], copies: Option<usize>, is_kept: bool) {
-    let record = Record { entries: steps.iter().map(|(id, step)| entry(*id, 1000, *step, 0)).collect() };
+    let record =
+        Record { entries: steps.iter().map(|(id, step)| entry(*id, 1000, *step, 0)).collect() };
     let parked: BTreeMap<u64, usize> = copies.map(|copies| (1, copies)).into_iter().collect();
     let found = out_of_order(&record, &parked, |_| 0);
     assert_eq!(found.is_empty(), is_kept, "message 1 {what}: {found:?}");
-    assert!(out_of_order(&record, &parked, |id| id).is_empty(), "with a key of its own no message has to wait");
+    assert!(
+        out_of_order(&record, &parked, |id| id).is_empty(),
+        "with a key of its own no message has to wait"
+    );
 }
 
 fn order_is_checked() {
@@ -175,7 +203,11 @@ fn order_is_checked() {
 pub(crate) async fn are_checked(_: Ground) -> Account {
     order_is_checked();
     let account = right().account();
-    assert!(account.is_right() && account.sent == 5, "nothing is wrong with it: {}", account.complaint());
+    assert!(
+        account.is_right() && account.sent == 5,
+        "nothing is wrong with it: {}",
+        account.complaint()
+    );
     for (complaint, break_it) in BREAKS {
         let mut books = right();
         break_it(&mut books);
@@ -192,10 +224,18 @@ pub(crate) async fn are_checked(_: Ground) -> Account {
     books = right();
     books.write([entry(HANDLED, 1002, Step::Started, 0), entry(HANDLED, 1003, Step::Succeeded, 0)]);
     books.allowed = Allowed::losses(1, 1);
-    assert!(books.account().is_right(), "a duplicate that is allowed is right: {}", books.account().complaint());
+    assert!(
+        books.account().is_right(),
+        "a duplicate that is allowed is right: {}",
+        books.account().complaint()
+    );
     books = right();
     books.write([998, 999].map(|at| entry(WAITED, at, Step::Started, 0)));
     books.allowed = Allowed::losses(1, 1).restarting(2).duplicates_at_most(0);
-    assert!(books.account().is_right(), "the attempts that a loss takes are right: {}", books.account().complaint());
+    assert!(
+        books.account().is_right(),
+        "the attempts that a loss takes are right: {}",
+        books.account().complaint()
+    );
     Account::default().with_note(format!("{} wrong accounts", BREAKS.len() + 1))
 }

@@ -12,7 +12,8 @@ use crate::ledger::{Account, Allowed};
 /// From the moment when the broker is ready again.
 const RECOVERY: Duration = SOON;
 
-/// Two services under load, faults that each make them lose both connections, and proof that work continues afterwards.
+/// Two services under load, faults that each make them lose both connections, and proof that work
+/// continues afterwards.
 async fn under_load(
     ground: Ground,
     name: &str,

@@ -16,7 +16,8 @@ use crate::record::{Entry, Millis, Step, now};
 use crate::service::{ASKS, Config, Does, QueueConfig};
 
 /// What two processes consume: one whose clock jumps, and one that has the true time.
-const SHARED: [WaitStrategy; 3] = [WaitStrategy::Tiers, WaitStrategy::Ladder, WaitStrategy::InProcess];
+const SHARED: [WaitStrategy; 3] =
+    [WaitStrategy::Tiers, WaitStrategy::Ladder, WaitStrategy::InProcess];
 const TIERS: usize = 0;
 const LADDER: usize = 1;
 /// Only the process whose clock jumps consumes this queue.
@@ -43,7 +44,8 @@ pub(crate) async fn jumps(ground: Ground) -> Account {
     lab.config.queues = queues(lab.work());
     lab.declare().await;
     let clock = Clock::new(lab.file("clock.so"), lab.file("clock")).await;
-    let mut jumping = lab.service_with(&Config { clock: Some(clock.clone()), ..lab.config.clone() });
+    let mut jumping =
+        lab.service_with(&Config { clock: Some(clock.clone()), ..lab.config.clone() });
     let shared = lab.config.queues[..ALONE].to_vec();
     let mut steady = lab.service_with(&Config { queues: shared, ..lab.config.clone() });
     let (client, process) = (lab.client().await, jumping.pid());
@@ -76,10 +78,12 @@ fn queues(work: &str) -> Vec<QueueConfig> {
         .collect()
 }
 
-/// Sends messages of these kinds to each queue that both processes consume, and returns their numbers.
+/// Sends messages of these kinds to each queue that both processes consume, and returns their
+/// numbers.
 async fn send(lab: &Lab, client: &Client, kinds: &[Does]) -> BTreeSet<u64> {
-    let messages = (0..SHARED.len())
-        .flat_map(|queue| lab.offer(queue, kinds.iter().flat_map(|does| std::iter::repeat_n(*does, EACH))));
+    let messages = (0..SHARED.len()).flat_map(|queue| {
+        lab.offer(queue, kinds.iter().flat_map(|does| std::iter::repeat_n(*does, EACH)))
+    });
     let (ids, messages): (Vec<u64>, Vec<Publish>) = messages.unzip();
     client.publish_many(messages).await.unwrap();
     lab.confirmed(&ids);
@@ -91,8 +95,9 @@ async fn both_consume(lab: &Lab, client: &Client, processes: [u32; 2]) {
     eventually(SOON, "both processes consume each queue", async || {
         send(lab, client, &[Does::Succeed]).await;
         let entries = lab.record().entries;
-        let consumes =
-            |process: u32, queue: usize| entries.iter().any(|entry| (entry.process, entry.queue) == (process, queue));
+        let consumes = |process: u32, queue: usize| {
+            entries.iter().any(|entry| (entry.process, entry.queue) == (process, queue))
+        };
         (0..SHARED.len()).all(|queue| processes.iter().all(|process| consumes(*process, queue)))
     })
     .await
@@ -103,7 +108,10 @@ async fn both_consume(lab: &Lab, client: &Client, processes: [u32; 2]) {
 async fn all_have(lab: &Lab, ids: &BTreeSet<u64>, step: Step, hop: u32) {
     eventually(SOON, &format!("all messages have {step:?} after {hop} waits"), async || {
         let entries = lab.record().entries;
-        let come = entries.iter().filter(|entry| entry.step == step && entry.hop == hop).map(|entry| entry.id);
+        let come = entries
+            .iter()
+            .filter(|entry| entry.step == step && entry.hop == hop)
+            .map(|entry| entry.id);
         let missing = ids.difference(&come.collect()).count();
         if missing == 0 { Ok(true) } else { Err(format!("{missing} of {} have not", ids.len())) }
     })
@@ -111,8 +119,8 @@ async fn all_have(lab: &Lab, ids: &BTreeSet<u64>, step: Step, hop: u32) {
     .unwrap();
 }
 
-/// A process goes by its own clock: an hour ahead, it parks a message half an hour before the deadline; an hour behind, it attempts one
-/// half an hour after.
+/// A process goes by its own clock: an hour ahead, it parks a message half an hour before the
+/// deadline; an hour behind, it attempts one half an hour after.
 async fn expirable(lab: &Lab, client: &Client, hours: i8) {
     let (sooner, later) = (if hours < 0 { -HOUR / 2 } else { HOUR / 2 }, 2 * HOUR);
     let parked = lab.config.queues[ALONE].parked();
@@ -129,7 +137,9 @@ async fn expirable(lab: &Lab, client: &Client, hours: i8) {
 }
 
 async fn send_expirable(lab: &Lab, does: Does, deadline: Millis) -> Range<u64> {
-    let first = lab.send_to(ALONE, EACH, does, |message| message.header("rehop-expires-at", json!(deadline))).await;
+    let first = lab
+        .send_to(ALONE, EACH, does, |message| message.header("rehop-expires-at", json!(deadline)))
+        .await;
     first..first + EACH as u64
 }
 
@@ -157,47 +167,68 @@ impl Jump {
         Self { hours, before, after: now(), asking, waiting }
     }
 
-    /// Messages of each queue waited meanwhile, and came to the process whose clock had jumped. It has made copies with the wrong time.
+    /// Messages of each queue waited meanwhile, and came to the process whose clock had jumped. It
+    /// has made copies with the wrong time.
     fn has_happened(&self, messages: &Messages, process: u32) {
         for queue in 0..SHARED.len() {
             let has_waited = |entries: &&[Entry]| {
-                let failed = find(entries, Step::Failed, 0).is_some_and(|failed| failed.at <= self.before);
+                let failed =
+                    find(entries, Step::Failed, 0).is_some_and(|failed| failed.at <= self.before);
                 let again = find(entries, Step::Started, 1);
-                failed && again.is_some_and(|again| again.at >= self.after && again.process == process)
+                failed
+                    && again.is_some_and(|again| again.at >= self.after && again.process == process)
             };
             let have_waited = self.of_queue(messages, queue).filter(has_waited).count();
-            assert!(have_waited > 0, "messages of queue {queue} waited when the clock came to be {} h off", self.hours);
+            assert!(
+                have_waited > 0,
+                "messages of queue {queue} waited when the clock came to be {} h off",
+                self.hours
+            );
         }
         for queue in [TIERS, LADDER] {
             let has_wrong_time = |entries: &&[Entry]| {
                 let last = find(entries, Step::Started, 2);
-                last.and_then(|last| Some(last.due? - last.at)).is_some_and(|off| self.is_off_by(off))
+                last.and_then(|last| Some(last.due? - last.at))
+                    .is_some_and(|off| self.is_off_by(off))
             };
             let have_wrong_time = self.of_queue(messages, queue).filter(has_wrong_time).count();
-            assert!(have_wrong_time > 0, "copies of queue {queue} were made when the clock was {} h off", self.hours);
+            assert!(
+                have_wrong_time > 0,
+                "copies of queue {queue} were made when the clock was {} h off",
+                self.hours
+            );
         }
     }
 
-    /// Whether a time that is this far from the true one was read from the clock after the jump. The rest is the message's lateness.
+    /// Whether a time that is this far from the true one was read from the clock after the jump.
+    /// The rest is the message's lateness.
     fn is_off_by(&self, off: Millis) -> bool {
         (off - Millis::from(self.hours) * HOUR).abs() < HOUR / 2
     }
 
-    /// The ledger checks the delays of the policy, and this those that handlers asked for. A clock that is ahead may end a wait of several
-    /// legs after one of them.
+    /// The ledger checks the delays of the policy, and this those that handlers asked for. A clock
+    /// that is ahead may end a wait of several legs after one of them.
     fn has_shortened_no_wait(&self, messages: &Messages) {
         for id in &self.asking {
             let entries = &messages[id];
             let least = if entries[0].queue == TIERS { DELAYS[0] } else { ASKED };
             for hop in 0..ASKS {
-                let (failed, again) = (find(entries, Step::Failed, hop), find(entries, Step::Started, hop + 1));
+                let (failed, again) =
+                    (find(entries, Step::Failed, hop), find(entries, Step::Started, hop + 1));
                 let waited = again.unwrap().at - failed.unwrap().at;
-                assert!(waited + CLOCKS >= least as Millis, "message {id} waited {waited} ms in place of {least}");
+                assert!(
+                    waited + CLOCKS >= least as Millis,
+                    "message {id} waited {waited} ms in place of {least}"
+                );
             }
         }
     }
 
-    fn of_queue<'a>(&'a self, messages: &'a Messages, queue: usize) -> impl Iterator<Item = &'a [Entry]> {
+    fn of_queue<'a>(
+        &'a self,
+        messages: &'a Messages,
+        queue: usize,
+    ) -> impl Iterator<Item = &'a [Entry]> {
         let waiting = self.waiting.iter().map(move |id| messages[id].as_slice());
         waiting.filter(move |entries| entries[0].queue == queue)
     }

@@ -34,7 +34,8 @@ impl Stage {
         Self::on(ground, ground.cluster(3).await, name, Vec::new()).await
     }
 
-    /// The services consume these `others` beside the first queue. Their names follow the namespace.
+    /// The services consume these `others` beside the first queue. Their names follow the
+    /// namespace.
     async fn on(ground: &Ground, cluster: Cluster, name: &str, others: Vec<QueueConfig>) -> Self {
         let balancers = balancers(&cluster).await;
         let mut lab = lab(ground, &cluster, &balancers, name);
@@ -118,18 +119,21 @@ pub(super) fn avoid(cluster: &Cluster, balancers: &[Proxy], dead: usize) {
     }
 }
 
-/// The node that leads this queue, as soon as it is known and not the `dead` one. A new leader serves its clients before the
-/// broker lists it.
+/// The node that leads this queue, as soon as it is known and not the `dead` one. A new leader
+/// serves its clients before the broker lists it.
 pub(super) async fn leader_of(cluster: &Cluster, queue: &str, dead: Option<usize>) -> usize {
     eventually(SOON, &format!("{queue} has a leader that lives"), async || {
-        cluster.leader_of(queue).await.map(|leader| Some(leader).filter(|&leader| Some(leader) != dead))
+        cluster
+            .leader_of(queue)
+            .await
+            .map(|leader| Some(leader).filter(|&leader| Some(leader) != dead))
     })
     .await
     .unwrap()
 }
 
-/// The messages of one queue wait in tiers, and those of another one on the ladder. In the long form, those of a third one wait in their
-/// queue itself.
+/// The messages of one queue wait in tiers, and those of another one on the ladder. In the long
+/// form, those of a third one wait in their queue itself.
 pub(crate) async fn leaders(ground: Ground) -> Account {
     // Each wait takes the rung of 2 s, and then the one of 1 s.
     let (strategy, delays) = (WaitStrategy::Ladder, vec![3000, 3000]);
@@ -165,8 +169,9 @@ async fn is_in_use(lab: &Lab, queue: &str) {
     eventually(SOON, &format!("messages wait in {queue}"), depth).await.unwrap();
 }
 
-/// The leader of a queue dies while all its messages wait in it, by delayed retries (4.3). No process holds one of them, so each has the
-/// attempts that it would have had, and ends once. Returns the node that was killed.
+/// The leader of a queue dies while all its messages wait in it, by delayed retries (4.3). No
+/// process holds one of them, so each has the attempts that it would have had, and ends once.
+/// Returns the node that was killed.
 async fn while_messages_wait_in_their_queue(ground: &Ground, stage: &Stage) -> (usize, Account) {
     const WAITING: usize = 40;
     let Stage { cluster, balancers, .. } = stage;
@@ -179,10 +184,15 @@ async fn while_messages_wait_in_their_queue(ground: &Ground, stage: &Stage) -> (
     lab.failed(WAITING).await;
     let all = WAITING.to_string();
     eventually(SOON, "all messages wait in their queue", async || {
-        let columns = ["list_queues", "name", "messages", "messages_ready", "messages_unacknowledged"];
+        let columns =
+            ["list_queues", "name", "messages", "messages_ready", "messages_unacknowledged"];
         let listed = cluster.rabbitmqctl(2, &columns).await.map_err(|error| error.to_string())?;
         let wanted = [lab.work(), all.as_str(), "0", "0"];
-        if listed.lines().any(|line| line.split_whitespace().eq(wanted)) { Ok(true) } else { Err(listed) }
+        if listed.lines().any(|line| line.split_whitespace().eq(wanted)) {
+            Ok(true)
+        } else {
+            Err(listed)
+        }
     })
     .await
     .unwrap();
@@ -223,7 +233,8 @@ pub(crate) async fn majority(ground: Ground) -> Account {
     stage.finish(2 * 2 * 5).await
 }
 
-/// In this state the broker answers 404, as if there were no such queue. Another queue of the same process works meanwhile.
+/// In this state the broker answers 404, as if there were no such queue. Another queue of the same
+/// process works meanwhile.
 pub(crate) async fn home_node(ground: Ground) -> Account {
     const OTHER: usize = 1;
     let cluster = ground.cluster(3).await;
@@ -237,7 +248,11 @@ pub(crate) async fn home_node(ground: Ground) -> Account {
     lab.send(50, Does::Succeed).await;
     cluster.stop(2).await.unwrap();
     let mut service = lab.service();
-    eventually(SOON, "the service waits", async || service.log().contains("not consuming; retrying")).await.unwrap();
+    eventually(SOON, "the service waits", async || {
+        service.log().contains("not consuming; retrying")
+    })
+    .await
+    .unwrap();
     let client = lab.client().await;
     eventually(SOON, "the other queue is declared", async || {
         client.depth(&lab.config.queues[OTHER].name).await.is_ok()
@@ -253,20 +268,26 @@ pub(crate) async fn home_node(ground: Ground) -> Account {
     lab.close(Allowed::nothing()).await
 }
 
-/// One member leaves for good and another one joins, while messages wait in queues that had a replica on the first.
+/// One member leaves for good and another one joins, while messages wait in queues that had a
+/// replica on the first.
 pub(crate) async fn another_member(ground: Ground) -> Account {
     let cluster = ground.cluster(4).await;
     let mut names = Vec::new();
     for node in 0..cluster.nodes() {
-        names.push(cluster.rabbitmqctl(node, &["eval", "node()."]).await.unwrap().replace('\'', ""));
+        names
+            .push(cluster.rabbitmqctl(node, &["eval", "node()."]).await.unwrap().replace('\'', ""));
     }
     let [leaves, stays, _, comes] = &names[..] else { panic!("a cluster of four: {names:?}") };
     for command in ["stop_app", "reset"] {
         cluster.rabbitmqctl(3, &[command]).await.unwrap();
     }
     let stage = Stage::on(&ground, cluster, "another-member", Vec::new()).await;
-    let queues = [stage.lab.work().to_owned(), stage.lab.tier(2000), stage.lab.parked(), stage.lab.stray()];
-    members(&stage.cluster, &queues, |members| members.contains(leaves) && !members.contains(comes)).await;
+    let queues =
+        [stage.lab.work().to_owned(), stage.lab.tier(2000), stage.lab.parked(), stage.lab.stray()];
+    members(&stage.cluster, &queues, |members| {
+        members.contains(leaves) && !members.contains(comes)
+    })
+    .await;
     stage.cluster.rabbitmqctl(3, &["join_cluster", stays]).await.unwrap();
     stage.cluster.rabbitmqctl(3, &["start_app"]).await.unwrap();
     grow_or_shrink(stays, &["grow", comes, "all"]);
@@ -276,16 +297,28 @@ pub(crate) async fn another_member(ground: Ground) -> Account {
     stage.cluster.stop(0).await.unwrap();
     stage.is_down(0).await;
     stage.cluster.rabbitmqctl(1, &["forget_cluster_node", leaves]).await.unwrap();
-    members(&stage.cluster, &queues, |members| !members.contains(leaves) && members.contains(comes)).await;
+    members(&stage.cluster, &queues, |members| {
+        !members.contains(leaves) && members.contains(comes)
+    })
+    .await;
     stage.finish(2 * 2 * 3).await
 }
 
 /// Waits until the members of each of these queues are right, according to node 1.
 async fn members(cluster: &Cluster, queues: &[String], right: impl Fn(&str) -> bool) {
     eventually(SOON, "the queues have their members", async || {
-        let listed = cluster.rabbitmqctl(1, &["list_queues", "name", "members"]).await.map_err(|e| e.to_string())?;
-        let of = |queue: &String| listed.lines().find(|line| line.split_whitespace().next() == Some(queue));
-        if queues.iter().all(|queue| of(queue).is_some_and(&right)) { Ok(true) } else { Err(listed) }
+        let listed = cluster
+            .rabbitmqctl(1, &["list_queues", "name", "members"])
+            .await
+            .map_err(|e| e.to_string())?;
+        let of = |queue: &String| {
+            listed.lines().find(|line| line.split_whitespace().next() == Some(queue))
+        };
+        if queues.iter().all(|queue| of(queue).is_some_and(&right)) {
+            Ok(true)
+        } else {
+            Err(listed)
+        }
     })
     .await
     .unwrap();
@@ -297,5 +330,9 @@ fn grow_or_shrink(node: &str, args: &[&str]) {
     let line = [&["exec", container, "rabbitmq-queues"], args].concat();
     let output = std::process::Command::new("docker").args(&line).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && !said.contains("error"), "docker {}: {said}", line.join(" "));
+    assert!(
+        output.status.success() && !said.contains("error"),
+        "docker {}: {said}",
+        line.join(" ")
+    );
 }

@@ -54,8 +54,10 @@ pub(crate) async fn routing_keys(ground: Ground) -> Account {
     service.stop().await;
     client.delete_exchange(&exchange).await.unwrap();
     let (account, messages) = lab.close_and_look(Allowed::nothing()).await;
-    let mut found: Vec<_> =
-        messages.iter().map(|it| it.headers["rehop-routing-key"].as_str().unwrap().to_owned()).collect();
+    let mut found: Vec<_> = messages
+        .iter()
+        .map(|it| it.headers["rehop-routing-key"].as_str().unwrap().to_owned())
+        .collect();
     let mut keys = keys.to_vec();
     found.sort();
     keys.sort();
@@ -112,7 +114,11 @@ pub(crate) async fn fields(ground: Ground) -> Account {
     for message in &messages {
         assert_eq!(message.headers["rehop-hop"], 2, "it has waited twice");
         for (name, value) in &before.exact_headers {
-            assert_eq!(message.exact_headers.get(name), Some(value), "header {name:?} is as before");
+            assert_eq!(
+                message.exact_headers.get(name),
+                Some(value),
+                "header {name:?} is as before"
+            );
         }
     }
     account.with_note(format!("{} types and nestings", before.exact_headers.len()))
@@ -122,8 +128,11 @@ pub(crate) async fn fields(ground: Ground) -> Account {
 pub(crate) async fn large_headers(ground: Ground) -> Account {
     let lab = ground.lab("large-headers").await;
     lab.declare().await;
-    // The frame holds 131,064 bytes. What leaves no room for a wait is parked after its first failure.
-    for (bytes, can_wait) in [(60_000, true), (120_000, true), (129_000, false), (130_500, false), (130_900, false)] {
+    // The frame holds 131,064 bytes. What leaves no room for a wait is parked after its first
+    // failure.
+    for (bytes, can_wait) in
+        [(60_000, true), (120_000, true), (129_000, false), (130_500, false), (130_900, false)]
+    {
         let filled = |message: rehop_testing::Publish| message.header("filler", "f".repeat(bytes));
         let failing = lab.send_with(2, Does::Fail(1), filled).await;
         lab.send_with(2, Does::Permanent, filled).await;

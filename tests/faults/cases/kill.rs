@@ -14,7 +14,8 @@ use crate::service::Does;
 
 const MESSAGES: usize = 20;
 
-/// The TTL of the wait queue, or of what stands in for a delayed exchange. It is long enough for all copies to be counted there.
+/// The TTL of the wait queue, or of what stands in for a delayed exchange. It is long enough for
+/// all copies to be counted there.
 const TIER: u64 = 10_000;
 /// The same for the two rungs that a copy takes on the ladder, one after the other.
 const RUNGS: [u64; 2] = [8000, 4000];
@@ -67,14 +68,18 @@ async fn finish(lab: &Lab, duplicates: usize) -> Account {
     lab.settled(SOON).await;
     service.stop().await;
     let account = lab.close(Allowed::losses(1, MESSAGES)).await;
-    assert_eq!(account.duplicates, duplicates, "what was not acked ends twice, and nothing else: {account}");
+    assert_eq!(
+        account.duplicates, duplicates,
+        "what was not acked ends twice, and nothing else: {account}"
+    );
     account
 }
 
 pub(crate) async fn before_the_handler(ground: Ground) -> Account {
     let mut lab = lab(&ground, "kill-before").await;
     lab.work_mut().concurrency = 1;
-    // One slot can start them all in time, so the window may be wide enough. Settled messages open it.
+    // One slot can start them all in time, so the window may be wide enough. Settled messages open
+    // it.
     lab.config.ack_timeout = Duration::from_secs(2 * 60 * 60);
     let opening = 4 * MESSAGES;
     lab.send(opening, Does::Succeed).await;
@@ -84,7 +89,11 @@ pub(crate) async fn before_the_handler(ground: Ground) -> Account {
     lab.started(opening + 1).await;
     lab.depth(lab.work(), 0).await;
     service.kill().await;
-    assert_eq!(lab.count(Step::Started), opening + 1, "one message is at its handler, the others are before it");
+    assert_eq!(
+        lab.count(Step::Started),
+        opening + 1,
+        "one message is at its handler, the others are before it"
+    );
     finish(&lab, 0).await
 }
 
@@ -119,13 +128,18 @@ pub(crate) async fn before_the_confirm(ground: Ground, strategy: WaitStrategy) -
     let (mut service, proxy) = lab.service_behind().await;
     lab.started(MESSAGES).await;
     let publishing = proxy.connection(1).unwrap();
-    // Its channel is open by then: the pause is to hold back confirms, and nothing that comes before a copy.
+    // Its channel is open by then: the pause is to hold back confirms, and nothing that comes
+    // before a copy.
     quiet(ProxyConnection::bytes_to_client, &publishing).await;
     publishing.pause_to_client();
     service.go().await;
     copies_wait(&lab, &client).await;
     service.kill().await;
-    assert_eq!(proxy.accepted(), 2, "the copies were sent on the connection whose confirms are held back");
+    assert_eq!(
+        proxy.accepted(),
+        2,
+        "the copies were sent on the connection whose confirms are held back"
+    );
     drop(proxy);
     copies_go_on(&lab, &client).await;
     finish(&lab, MESSAGES).await
@@ -157,13 +171,16 @@ pub(crate) async fn after_the_ack(ground: Ground) -> Account {
     service.go().await;
     lab.done(MESSAGES).await;
     // Few frames ack all of them, so their number says nothing.
-    eventually(SOON, "the first acks are sent", async || consuming.bytes_to_broker() > before).await.unwrap();
+    eventually(SOON, "the first acks are sent", async || consuming.bytes_to_broker() > before)
+        .await
+        .unwrap();
     quiet(ProxyConnection::bytes_to_broker, &consuming).await;
     service.kill().await;
     let mut service = lab.service();
     lab.settled(SOON).await;
     service.stop().await;
-    // Quorum queues lose the last acks of a connection that ends right after them (4.3), but not all.
+    // Quorum queues lose the last acks of a connection that ends right after them (4.3), but not
+    // all.
     lab.close(Allowed::losses(1, MESSAGES - 1)).await
 }
 

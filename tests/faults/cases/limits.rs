@@ -27,8 +27,11 @@ pub(crate) const MEMORY: Alarm = Alarm {
     clear: ["set_vm_memory_high_watermark", "0.6"],
 };
 
-const DISK: Alarm =
-    Alarm { resource: "disk", raise: ["set_disk_free_limit", "9000GB"], clear: ["set_disk_free_limit", "50MB"] };
+const DISK: Alarm = Alarm {
+    resource: "disk",
+    raise: ["set_disk_free_limit", "9000GB"],
+    clear: ["set_disk_free_limit", "50MB"],
+};
 
 async fn alarm(ground: Ground, alarm: Alarm) -> Account {
     let broker = ground.own_broker(|builder| builder).await;
@@ -74,7 +77,8 @@ async fn full(ground: Ground, name: &str, queue: &str, does: Does) -> Account {
     let (mut attempts, mut taken, mut since) = (0, 0, None);
     eventually(SOON, "copies are refused, for longer than one is on its way", async || {
         attempts = lab.count(Step::Failed);
-        taken = lab.count(Step::Succeeded) + client.depth(&queue).await.map_err(|error| error.to_string())? as usize;
+        taken = lab.count(Step::Succeeded)
+            + client.depth(&queue).await.map_err(|error| error.to_string())? as usize;
         if taken >= attempts {
             since = None;
             return Err(format!("{taken} of {attempts} copies were taken"));
@@ -92,7 +96,9 @@ async fn full(ground: Ground, name: &str, queue: &str, does: Does) -> Account {
     .await;
     lab.settled(SOON * 2).await;
     service.stop().await;
-    lab.close(Allowed::nothing()).await.with_note(format!("{attempts} attempts, {taken} copies while full"))
+    lab.close(Allowed::nothing())
+        .await
+        .with_note(format!("{attempts} attempts, {taken} copies while full"))
 }
 
 pub(crate) async fn full_wait_queue(ground: Ground) -> Account {
@@ -103,8 +109,9 @@ pub(crate) async fn full_parked_queue(ground: Ground) -> Account {
     full(ground, "full-parked", "orders.parked", Does::Permanent).await
 }
 
-/// A message is not settled within the broker's timeout, which the settings do not know. 3.10 and 4.0 close the channel; 4.3 obeys the
-/// consumer, which has asked for more. Only this message comes again.
+/// A message is not settled within the broker's timeout, which the settings do not know. 3.10 and
+/// 4.0 close the channel; 4.3 obeys the consumer, which has asked for more. Only this message comes
+/// again.
 pub(crate) async fn ack_timeout(ground: Ground) -> Account {
     let broker = ground.own_broker(|builder| builder.conf("consumer_timeout = 10000")).await;
     let mut lab = ground.lab_on("ack-timeout", broker);

@@ -64,8 +64,8 @@ async fn looked_at_by(broker: &Broker, lab: Lab, limit: Option<u32>, way: Way) -
     // The service must declare the queues before the policy applies to them.
     lab.send_nowhere(MESSAGES).await;
     let mut policies = Vec::new();
-    // Only for the parked queue. A message that exceeds a policy's limit in the stray queue could only return there, so the broker
-    // holds it where no client can get it.
+    // Only for the parked queue. A message that exceeds a policy's limit in the stray queue could
+    // only return there, so the broker holds it where no client can get it.
     if let Some(limit) = limit {
         policies.push(Policy::set(broker, &lab.parked(), delivery_limit(limit)).await);
     }
@@ -98,7 +98,8 @@ impl Lab {
     }
 }
 
-/// Fetches each message of the queue and returns it, forty times. Returns how often there was one to fetch.
+/// Fetches each message of the queue and returns it, forty times. Returns how often there was one
+/// to fetch.
 async fn look(url: &str, queue: &str, way: Way) -> usize {
     let connection = Connection::connect(url, ConnectionProperties::default()).await.unwrap();
     let mut looks = 0;
@@ -106,14 +107,19 @@ async fn look(url: &str, queue: &str, way: Way) -> usize {
         #[allow(clippy::disallowed_methods, reason = "few channels are opened here")]
         let channel = connection.create_channel().await.unwrap();
         let mut taken = Vec::new();
-        while let Some(message) = channel.basic_get(queue.into(), BasicGetOptions { no_ack: false }).await.unwrap() {
+        while let Some(message) =
+            channel.basic_get(queue.into(), BasicGetOptions { no_ack: false }).await.unwrap()
+        {
             taken.push(message);
         }
         looks += taken.len();
         for message in &taken {
             match way {
                 Way::Nack => {
-                    message.nack(BasicNackOptions { requeue: true, multiple: false }).await.unwrap();
+                    message
+                        .nack(BasicNackOptions { requeue: true, multiple: false })
+                        .await
+                        .unwrap();
                 }
                 Way::Reject => {
                     message.reject(BasicRejectOptions { requeue: true }).await.unwrap();
@@ -143,8 +149,13 @@ impl Resting {
         for (queue, messages) in &mut queues {
             *messages = client.get_all(queue).await.unwrap().iter().map(content).collect();
             let again = messages.iter().map(|message| {
-                let (properties, headers) = (message.properties.clone(), message.exact_headers.clone());
-                Publish { properties, headers, ..Publish::to_queue(queue.as_str()).body(message.body.clone()) }
+                let (properties, headers) =
+                    (message.properties.clone(), message.exact_headers.clone());
+                Publish {
+                    properties,
+                    headers,
+                    ..Publish::to_queue(queue.as_str()).body(message.body.clone())
+                }
             });
             assert_eq!(client.publish_many(again).await.unwrap(), each);
             lab.depth(queue, each as u32).await;
@@ -152,11 +163,12 @@ impl Resting {
         Self { lab, each, queues }
     }
 
-    /// Lists both queues again and again, by several subscriptions each. Whatever a listing shows stays as it is, and so do the messages
-    /// and their order.
+    /// Lists both queues again and again, by several subscriptions each. Whatever a listing shows
+    /// stays as it is, and so do the messages and their order.
     async fn list(&self, looks: usize) -> Account {
         let Self { lab, each, queues } = self;
-        let stray = Parked::open(&lab.config.settings(), rehop_operator::parked::Place::Stray).unwrap();
+        let stray =
+            Parked::open(&lab.config.settings(), rehop_operator::parked::Place::Stray).unwrap();
         let all = [lab.operator(), stray].map(|operator| async move {
             let operator = operator.with_prefetch((*each / 3 + 1) as u16);
             let mut request = ListRequest::default();
@@ -164,7 +176,11 @@ impl Resting {
             let mut first = None;
             for look in 0..looks {
                 let mut listing = operator.list(&request).await.unwrap();
-                assert_eq!((listing.depth, listing.matched), (*each as u64, *each as u64), "look {look}");
+                assert_eq!(
+                    (listing.depth, listing.matched),
+                    (*each as u64, *each as u64),
+                    "look {look}"
+                );
                 // Before 4.3 the broker counts the looks themselves.
                 listing.messages.iter_mut().for_each(|message| message.returns = 0);
                 assert_eq!(first.get_or_insert_with(|| listing.clone()), &listing, "look {look}");
@@ -175,10 +191,15 @@ impl Resting {
         let listed = join_all(all).await;
         let (account, found) = lab.close_and_look(Allowed::nothing()).await;
         for ((queue, before), listed) in queues.iter().zip(listed) {
-            let ids: Vec<_> = before.iter().map(|message| message.properties.message_id.clone()).collect();
+            let ids: Vec<_> =
+                before.iter().map(|message| message.properties.message_id.clone()).collect();
             assert_eq!(ids, listed, "the list of {queue} is in its order");
-            let after: Vec<_> = found.iter().filter(|it| it.routing_key == *queue).map(content).collect();
-            assert!(after == *before, "the messages in {queue} are what they were, in their order: {after:?}");
+            let after: Vec<_> =
+                found.iter().filter(|it| it.routing_key == *queue).map(content).collect();
+            assert!(
+                after == *before,
+                "the messages in {queue} are what they were, in their order: {after:?}"
+            );
         }
         account.with_note(format!("{looks} looks"))
     }
@@ -217,7 +238,8 @@ pub(crate) async fn listed_under_a_low_limit(ground: Ground) -> Account {
     account
 }
 
-/// Where looks count, the warning comes before the limit of a policy moves a message. Where they do not, nothing moves.
+/// Where looks count, the warning comes before the limit of a policy moves a message. Where they do
+/// not, nothing moves.
 pub(crate) async fn listed_under_a_policy(ground: Ground) -> Account {
     const LOOKS_ALLOWED: usize = 20;
     const DEFAULT_LIMIT: u32 = 20;
@@ -233,7 +255,11 @@ pub(crate) async fn listed_under_a_policy(ground: Ground) -> Account {
         was_warned |= operator.log().contains(WARNING);
         let all_back = async || {
             let (parked, stray) = lab.ready(&client, &lab.stray()).await;
-            if (parked + stray) as usize == 2 * MESSAGES { Ok(true) } else { Err(format!("{parked} and {stray}")) }
+            if (parked + stray) as usize == 2 * MESSAGES {
+                Ok(true)
+            } else {
+                Err(format!("{parked} and {stray}"))
+            }
         };
         eventually(SOON, "every message is in one of the two queues", all_back).await.unwrap();
         if (client.depth(&lab.parked()).await.unwrap() as usize) < MESSAGES {

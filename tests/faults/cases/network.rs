@@ -23,7 +23,8 @@ async fn lab(ground: &Ground, name: &str) -> Lab {
     lab
 }
 
-/// A service behind a proxy, under load that does not pass the proxy. The fault says how many connections it broke.
+/// A service behind a proxy, under load that does not pass the proxy. The fault says how many
+/// connections it broke.
 async fn under_load(lab: Lab, fault: impl AsyncFnOnce(&Proxy) -> usize) -> Account {
     under_load_of(40, lab, async |proxy| {
         let losses = fault(proxy).await;
@@ -32,8 +33,13 @@ async fn under_load(lab: Lab, fault: impl AsyncFnOnce(&Proxy) -> usize) -> Accou
     .await
 }
 
-/// The fault says how many connections it broke, and how often it broke some at the same time: then each message ends once more at most.
-async fn under_load_of(per_second: u32, lab: Lab, fault: impl AsyncFnOnce(&Proxy) -> (usize, usize)) -> Account {
+/// The fault says how many connections it broke, and how often it broke some at the same time: then
+/// each message ends once more at most.
+async fn under_load_of(
+    per_second: u32,
+    lab: Lab,
+    fault: impl AsyncFnOnce(&Proxy) -> (usize, usize),
+) -> Account {
     let (mut service, proxy) = lab.service_behind().await;
     let load = lab.load(per_second);
     lab.done(50).await;
@@ -57,11 +63,17 @@ async fn repeatedly(ground: &Ground, proxy: &Proxy, fault: impl Fn(&Proxy)) -> (
 }
 
 pub(crate) async fn cut(ground: Ground) -> Account {
-    under_load_of(40, lab(&ground, "cut").await, async |proxy| repeatedly(&ground, proxy, Proxy::cut).await).await
+    under_load_of(40, lab(&ground, "cut").await, async |proxy| {
+        repeatedly(&ground, proxy, Proxy::cut).await
+    })
+    .await
 }
 
 pub(crate) async fn reset(ground: Ground) -> Account {
-    under_load_of(40, lab(&ground, "reset").await, async |proxy| repeatedly(&ground, proxy, Proxy::reset).await).await
+    under_load_of(40, lab(&ground, "reset").await, async |proxy| {
+        repeatedly(&ground, proxy, Proxy::reset).await
+    })
+    .await
 }
 
 pub(crate) async fn slow(ground: Ground) -> Account {
@@ -94,7 +106,11 @@ pub(crate) async fn half_open(ground: Ground) -> Account {
         let at_once = proxy.bytes_to_broker() + proxy.bytes_to_client();
         lasts(Duration::from_secs(10)).await;
         let after = proxy.bytes_to_broker() + proxy.bytes_to_client();
-        assert!(after - at_once < 16 * 1024 && before > 0, "the network was silent: {} bytes", after - at_once);
+        assert!(
+            after - at_once < 16 * 1024 && before > 0,
+            "the network was silent: {} bytes",
+            after - at_once
+        );
         proxy.resume();
         // Each attempt to reconnect was a connection too.
         2 + proxy.accepted() - accepted
@@ -130,11 +146,13 @@ pub(crate) async fn refused(ground: Ground) -> Account {
 }
 
 pub(crate) async fn only_consuming(ground: Ground) -> Account {
-    under_load(lab(&ground, "consuming").await, async |proxy| one_only(&ground, proxy, 0).await).await
+    under_load(lab(&ground, "consuming").await, async |proxy| one_only(&ground, proxy, 0).await)
+        .await
 }
 
 pub(crate) async fn only_publishing(ground: Ground) -> Account {
-    under_load(lab(&ground, "publishing").await, async |proxy| one_only(&ground, proxy, 1).await).await
+    under_load(lab(&ground, "publishing").await, async |proxy| one_only(&ground, proxy, 1).await)
+        .await
 }
 
 /// Breaks one of the two connections again and again; the other one stays open.
@@ -177,7 +195,11 @@ pub(crate) async fn no_confirms(ground: Ground) -> Account {
         publishing.pause_to_client();
         let begun = Instant::now();
         replaced(proxy, accepted).await;
-        assert!(begun.elapsed() < Duration::from_secs(55), "it was not the heartbeat: {:?}", begun.elapsed());
+        assert!(
+            begun.elapsed() < Duration::from_secs(55),
+            "it was not the heartbeat: {:?}",
+            begun.elapsed()
+        );
         1
     })
     .await
@@ -204,7 +226,8 @@ pub(crate) async fn late_confirms(ground: Ground) -> Account {
     .await
 }
 
-/// Confirms take 8 s and the service waits for 5 s, so the copies are sent again on another connection.
+/// Confirms take 8 s and the service waits for 5 s, so the copies are sent again on another
+/// connection.
 pub(crate) async fn confirms_that_come_too_late(ground: Ground) -> Account {
     let mut lab = lab(&ground, "too-late-confirms").await;
     lab.config.heartbeat = Duration::from_secs(60);

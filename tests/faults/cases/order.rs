@@ -21,7 +21,8 @@ const KEYS: u64 = 5;
 /// What orders messages by the key of their number.
 const KEY: &str = "customer";
 
-/// A queue that is ordered like this, for messages of five keys that succeed, are slow, wait, and are parked.
+/// A queue that is ordered like this, for messages of five keys that succeed, are slow, wait, and
+/// are parked.
 async fn ordered(ground: &Ground, name: &str, order: Order) -> Lab {
     keep_in_order(ground.lab(name).await, order).await
 }
@@ -29,7 +30,8 @@ async fn ordered(ground: &Ground, name: &str, order: Order) -> Lab {
 async fn keep_in_order(mut lab: Lab, order: Order) -> Lab {
     let work = lab.work_mut();
     (work.strategy, work.order, work.delays) = (WaitStrategy::InProcess, order, vec![100, 200]);
-    (work.immediate, work.delivery_limit, work.prefetch, work.concurrency) = (1, 100, PREFETCH, KEYS as u16);
+    (work.immediate, work.delivery_limit, work.prefetch, work.concurrency) =
+        (1, 100, PREFETCH, KEYS as u16);
     lab.declare().await;
     lab
 }
@@ -43,13 +45,20 @@ async fn send(lab: &Lab, kinds: impl IntoIterator<Item = Does>) {
     lab.confirmed(&ids);
 }
 
-/// Closes the lab, and adds to its account what is wrong with the order of the messages that have the same key.
+/// Closes the lab, and adds to its account what is wrong with the order of the messages that have
+/// the same key.
 async fn close(lab: &Lab, allowed: Allowed, key: impl Fn(u64) -> u64) -> Account {
     let (mut account, messages) = lab.close_and_look(allowed).await;
     let (record, parked) = (lab.record(), parked(&messages));
-    let waited = record.entries.iter().filter(|entry| entry.hop > 0).map(|entry| key(entry.id)).collect();
+    let waited =
+        record.entries.iter().filter(|entry| entry.hop > 0).map(|entry| key(entry.id)).collect();
     account.breaches.extend(keys_without("waited", &record, waited, &key));
-    account.breaches.extend(keys_without("was parked", &record, parked.keys().copied().map(&key).collect(), &key));
+    account.breaches.extend(keys_without(
+        "was parked",
+        &record,
+        parked.keys().copied().map(&key).collect(),
+        &key,
+    ));
     account.breaches.extend(out_of_order(&record, &parked, key));
     account
 }
@@ -65,17 +74,27 @@ fn parked(messages: &[Received]) -> BTreeMap<u64, usize> {
 }
 
 /// With a key of which no message has failed, the case would prove nothing.
-fn keys_without(what: &str, record: &Record, with: BTreeSet<u64>, key: impl Fn(u64) -> u64) -> Option<String> {
+fn keys_without(
+    what: &str,
+    record: &Record,
+    with: BTreeSet<u64>,
+    key: impl Fn(u64) -> u64,
+) -> Option<String> {
     let all: BTreeSet<u64> = record.entries.iter().map(|entry| key(entry.id)).collect();
     let without: Vec<_> = all.difference(&with).collect();
     (!without.is_empty()).then(|| format!("no message with one of the keys {without:?} {what}"))
 }
 
-/// Attempts that began before every earlier message of the same key was handled or parked. `parked` counts the copies of each message
-/// in the parked queue.
-pub(super) fn out_of_order(record: &Record, parked: &BTreeMap<u64, usize>, key: impl Fn(u64) -> u64) -> Vec<String> {
+/// Attempts that began before every earlier message of the same key was handled or parked. `parked`
+/// counts the copies of each message in the parked queue.
+pub(super) fn out_of_order(
+    record: &Record,
+    parked: &BTreeMap<u64, usize>,
+    key: impl Fn(u64) -> u64,
+) -> Vec<String> {
     let ends = ends(record, parked);
-    let (mut open_of_key, mut found): (BTreeMap<u64, BTreeSet<u64>>, _) = (BTreeMap::new(), Vec::new());
+    let (mut open_of_key, mut found): (BTreeMap<u64, BTreeSet<u64>>, _) =
+        (BTreeMap::new(), Vec::new());
     for entry in &record.entries {
         open_of_key.entry(key(entry.id)).or_default().insert(entry.id);
     }
@@ -136,9 +155,16 @@ pub(crate) async fn of_all(ground: Ground) -> Account {
     in_order(ground, "order-all", Order::Queue, 50, |_| 0).await
 }
 
-/// Two processes, of which one is active. Both are killed in turn, lose their connections, and are replaced. Each round brings as many
-/// new `messages` as take about two seconds, so that no fault comes to an empty queue.
-async fn in_order(ground: Ground, name: &str, order: Order, messages: usize, key: impl Fn(u64) -> u64) -> Account {
+/// Two processes, of which one is active. Both are killed in turn, lose their connections, and are
+/// replaced. Each round brings as many new `messages` as take about two seconds, so that no fault
+/// comes to an empty queue.
+async fn in_order(
+    ground: Ground,
+    name: &str,
+    order: Order,
+    messages: usize,
+    key: impl Fn(u64) -> u64,
+) -> Account {
     let mut lab = ordered(&ground, name, order).await;
     let proxy = Proxy::start(&lab.admin_url).await.unwrap();
     lab.config = lab.behind(&proxy);
@@ -168,10 +194,12 @@ async fn in_order(ground: Ground, name: &str, order: Order, messages: usize, key
     for service in &mut rolling {
         service.stop().await;
     }
-    // Only the active process holds messages. A kill, or a cut of all connections, finds it once at most.
+    // Only the active process holds messages. A kill, or a cut of all connections, finds it once at
+    // most.
     let (kills, cuts, restarts) = (2 * rounds, rounds, rounds + 2);
     let held = held(&lab);
-    // What it has handled and not yet acked ends twice, and may be all that it holds. A process that stops waits for its acks.
+    // What it has handled and not yet acked ends twice, and may be all that it holds. A process
+    // that stops waits for its acks.
     let allowed = Allowed::losses(kills + cuts + restarts, held).restarting(attempts(&lab));
     let account = close(&lab, allowed.duplicates_at_most((kills + cuts) * held), key).await;
     account.with_note(format!("{kills} kills, {cuts} cuts, {restarts} restarts"))
@@ -187,7 +215,8 @@ pub(crate) async fn poison(ground: Ground) -> Account {
         client.delete_queue(lab.work()).await.unwrap();
         lab.declare().await;
         send(&lab, std::iter::repeat_n(Does::Succeed, 57)).await;
-        // Alone with its key: those of its own that are behind it in the window would be parked with it.
+        // Alone with its key: those of its own that are behind it in the window would be parked
+        // with it.
         let poison = lab.offer(0, [Does::Poison(0)]).remove(0);
         client.publish(poison.1.header(KEY, "poison")).await.unwrap();
         lab.confirmed(&[poison.0]);
@@ -200,13 +229,17 @@ pub(crate) async fn poison(ground: Ground) -> Account {
         }
         assert!(deaths >= 1, "the poison has killed");
         assert_eq!(client.depth(&parked).await.unwrap(), 1, "only the poison is parked");
-        sum.add(&lab.close(Allowed::losses(deaths, held(&lab))).await.with_note(format!("{deaths} deaths")));
+        sum.add(
+            &lab.close(Allowed::losses(deaths, held(&lab)))
+                .await
+                .with_note(format!("{deaths} deaths")),
+        );
     }
     sum
 }
 
-/// A deploy that narrows the window, and then one that widens it again. Between them what came back is settled: what comes back twice
-/// to windows that differ may be taken in another order.
+/// A deploy that narrows the window, and then one that widens it again. Between them what came back
+/// is settled: what comes back twice to windows that differ may be taken in another order.
 pub(crate) async fn other_windows(ground: Ground) -> Account {
     const NARROW: u16 = 5;
     const PER_ROUND: usize = 1000;
@@ -221,16 +254,23 @@ pub(crate) async fn other_windows(ground: Ground) -> Account {
         lab.work_mut().prefetch = if narrows { NARROW } else { PREFETCH };
         let new = lab.service();
         consumes(&new).await;
-        assert!(client.depth(lab.work()).await.unwrap() > 0, "there is a backlog, so the window is full");
+        assert!(
+            client.depth(lab.work()).await.unwrap() > 0,
+            "there is a backlog, so the window is full"
+        );
         old.stop().await;
-        assert!(handed_back(&old) > 0 || !narrows, "the wider window held messages that no handler had begun");
+        assert!(
+            handed_back(&old) > 0 || !narrows,
+            "the wider window held messages that no handler had begun"
+        );
         old = new;
     }
     goes_on(&lab).await;
     lab.settled(SOON * 3).await;
     old.stop().await;
     // A process that stops waits for its acks, so what it hands back has not ended.
-    let allowed = Allowed::losses(rounds, PREFETCH.into()).restarting(attempts(&lab)).duplicates_at_most(0);
+    let allowed =
+        Allowed::losses(rounds, PREFETCH.into()).restarting(attempts(&lab)).duplicates_at_most(0);
     let account = close(&lab, allowed, |id| id % KEYS).await;
     account.with_note(format!("{rounds} deploys"))
 }
@@ -238,8 +278,13 @@ pub(crate) async fn other_windows(ground: Ground) -> Account {
 /// As the service says when it stops.
 fn handed_back(service: &Service) -> u64 {
     let log = service.log();
-    let count = log.split("handed back ").nth(1).and_then(|rest| rest.split(|c: char| !c.is_ascii_digit()).next());
-    count.and_then(|count| count.parse().ok()).expect("the service says how many messages it has handed back")
+    let count = log
+        .split("handed back ")
+        .nth(1)
+        .and_then(|rest| rest.split(|c: char| !c.is_ascii_digit()).next());
+    count
+        .and_then(|count| count.parse().ok())
+        .expect("the service says how many messages it has handed back")
 }
 
 /// How many messages the active process holds at most: a single one, if all are in one order.
@@ -247,7 +292,8 @@ fn held(lab: &Lab) -> usize {
     lab.config.settings().max_unsettled(lab.work()).unwrap().into()
 }
 
-/// How many attempts a message may have had that waits in a process. A process that ends forgets them, and the message begins again.
+/// How many attempts a message may have had that waits in a process. A process that ends forgets
+/// them, and the message begins again.
 fn attempts(lab: &Lab) -> usize {
     let work = lab.config.work();
     (work.waits() as usize + 1) * (work.immediate as usize + 1)
@@ -259,16 +305,18 @@ async fn consumes(service: &Service) {
     eventually(SOON, "the process consumes, or stands by", consumes).await.unwrap();
 }
 
-/// Waits until twice as many messages as a process holds have been handled. By then what came back from another process was taken.
+/// Waits until twice as many messages as a process holds have been handled. By then what came back
+/// from another process was taken.
 async fn goes_on(lab: &Lab) {
     lab.done(lab.count(Step::Succeeded) + 2 * usize::from(PREFETCH)).await;
 }
 
-/// Since 4.3 the broker waits a minute for the consumers of a dead node. If the active one is among them, nothing is delivered until then.
+/// Since 4.3 the broker waits a minute for the consumers of a dead node. If the active one is among
+/// them, nothing is delivered until then.
 const FAILOVER: Duration = SOON;
 
-/// Two processes at two nodes of a cluster. The leader of the work queue is killed again and again; the first time it is also the node
-/// of the process that is active.
+/// Two processes at two nodes of a cluster. The leader of the work queue is killed again and again;
+/// the first time it is also the node of the process that is active.
 pub(crate) async fn leader_dies(ground: Ground) -> Account {
     const PER_ROUND: usize = 1500;
     let cluster = ground.cluster(3).await;
@@ -295,7 +343,9 @@ pub(crate) async fn leader_dies(ground: Ground) -> Account {
         avoid(&cluster, &balancers, leader);
         // Not afterwards: the kill takes a while, and handlers end meanwhile.
         let are_begun = async || lab.in_flight() > 0;
-        eventually(SOON, "handlers have begun messages that are not settled", are_begun).await.unwrap();
+        eventually(SOON, "handlers have begun messages that are not settled", are_begun)
+            .await
+            .unwrap();
         let in_flight = lab.in_flight();
         cluster.kill(leader).await.unwrap();
         let over = Instant::now();

@@ -24,15 +24,15 @@ async fn lab(ground: &Ground, name: &str) -> Lab {
     lab
 }
 
-/// Runs supervised instances until everything has ended. Each death charges the messages that the process held, but only the
-/// poison may be parked.
+/// Runs supervised instances until everything has ended. Each death charges the messages that the
+/// process held, but only the poison may be parked.
 async fn finish(lab: &Lab, instances: usize, poisons: usize) -> Account {
     let deaths = run_until_settled(lab, instances, poisons).await;
     lab.close(charges(deaths, poisons)).await.with_note(format!("{deaths} deaths"))
 }
 
-/// A poison kills among others once. After that it runs alone, and what was settled before has reached the broker; on a busy machine, some
-/// acks have not.
+/// A poison kills among others once. After that it runs alone, and what was settled before has
+/// reached the broker; on a busy machine, some acks have not.
 fn charges(deaths: usize, poisons: usize) -> Allowed {
     let held = PREFETCH.into();
     Allowed::losses(deaths, held).duplicates_at_most(2 * poisons * held)
@@ -82,8 +82,8 @@ pub(crate) async fn three(ground: Ground) -> Account {
     finish(&lab, 3, 3).await
 }
 
-/// One kills at its first attempt, and one after a wait in the queue, which a nack begins and the broker does not count. Those among them
-/// wait there, too.
+/// One kills at its first attempt, and one after a wait in the queue, which a nack begins and the
+/// broker does not count. Those among them wait there, too.
 pub(crate) async fn in_a_queue_that_delays(ground: Ground) -> Account {
     if ground.is("3.10").await || ground.is("4.0").await {
         return Account::default().with_note("RabbitMQ has it from 4.3");

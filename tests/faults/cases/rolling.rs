@@ -1,4 +1,5 @@
-//! The service is restarted again and again under a backlog, and runs with the shipped configuration.
+//! The service is restarted again and again under a backlog, and runs with the shipped
+//! configuration.
 
 use std::time::Duration;
 
@@ -15,8 +16,8 @@ use crate::service::{Does, Service, Shipped};
 /// The shipped configuration.
 const PREFETCH: usize = 100;
 
-/// Messages that no handler has seen are handed back each time. 3.10 and 4.0 count this, but no message may be parked because of
-/// it.
+/// Messages that no handler has seen are handed back each time. 3.10 and 4.0 count this, but no
+/// message may be parked because of it.
 pub(crate) async fn restarts_under_a_backlog(ground: Ground) -> Account {
     let mut lab = ground.lab("rolling").await;
     let work = lab.work_mut();
@@ -53,7 +54,8 @@ pub(crate) async fn shipped_defaults(ground: Ground) -> Account {
     lab.close(Allowed::losses(losses, PREFETCH)).await
 }
 
-/// The service must end within its grace time whatever happens. Here handlers hang and the network is silent.
+/// The service must end within its grace time whatever happens. Here handlers hang and the network
+/// is silent.
 pub(crate) async fn production_profile(ground: Ground) -> Account {
     let grace = Duration::from_secs(25);
     let (lab, mut service, proxy, losses) = shipped(ground, Some("production"), grace).await;
@@ -68,11 +70,17 @@ pub(crate) async fn production_profile(ground: Ground) -> Account {
     account.with_note(format!("stopped after {:.2} s of {grace:?}", took.as_secs_f64()))
 }
 
-/// Runs with the files in `config/`, except for shorter delays so that a chain ends. Returns how many connections were lost.
-async fn shipped(ground: Ground, profile: Option<&str>, grace: Duration) -> (Lab, Service, Proxy, usize) {
+/// Runs with the files in `config/`, except for shorter delays so that a chain ends. Returns how
+/// many connections were lost.
+async fn shipped(
+    ground: Ground,
+    profile: Option<&str>,
+    grace: Duration,
+) -> (Lab, Service, Proxy, usize) {
     let mut lab = ground.lab(profile.unwrap_or("defaults")).await;
     let delays = ("REHOP_RETRY__DELAYS".to_owned(), r#"["200ms", "400ms"]"#.to_owned());
-    lab.config.shipped = Some(Shipped { profile: profile.map(str::to_owned), environment: vec![delays] });
+    lab.config.shipped =
+        Some(Shipped { profile: profile.map(str::to_owned), environment: vec![delays] });
     lab.config.grace = grace;
     lab.work_mut().immediate = 1;
     lab.declare().await;

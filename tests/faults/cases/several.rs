@@ -32,7 +32,8 @@ pub(crate) async fn poison_in_one(ground: Ground) -> Account {
         (queue.delivery_limit, queue.prefetch) = (5, 20);
     }
     lab.declare().await;
-    // It kills when the slow ones have arrived, so that the process holds the oldest of them at each death.
+    // It kills when the slow ones have arrived, so that the process holds the oldest of them at
+    // each death.
     send(&lab, A, 2, Does::Poison(600)).await;
     send(&lab, A, 50, Does::Succeed).await;
     send(&lab, B, 10, Does::Slow(1200)).await;
@@ -43,7 +44,8 @@ pub(crate) async fn poison_in_one(ground: Ground) -> Account {
     let of_the_other = lab.record().entries.into_iter().filter(|entry| entry.queue == B);
     let charged = of_the_other.map(|entry| entry.attempt - 1).max().unwrap_or(0);
     let account = lab.close(Allowed::losses(deaths, 40)).await;
-    account.with_note(format!("{deaths} deaths, of which a slow message was charged up to {charged}"))
+    account
+        .with_note(format!("{deaths} deaths, of which a slow message was charged up to {charged}"))
 }
 
 /// One queue's parked queue is full, and the other queue works on.
@@ -57,12 +59,16 @@ pub(crate) async fn parked_queue_of_one_is_full(ground: Ground) -> Account {
     send(&lab, A, 100, Does::Permanent).await;
     refused(&lab, &full).await;
     let begun = Instant::now();
-    let (waits, parks) = (send(&lab, B, 20, Does::Fail(1)).await, send(&lab, B, 5, Does::Permanent).await);
+    let (waits, parks) =
+        (send(&lab, B, 20, Does::Fail(1)).await, send(&lab, B, 5, Does::Permanent).await);
     let client = lab.client().await;
     lab.recovers_when(begun, SOON, "the other queue works on", async || {
         let ended = lab.record().ended();
         let handled = (waits..waits + 20).filter(|id| ended.contains(id)).count();
-        let parked = client.depth(&lab.config.queues[B].parked()).await.map_err(|error| error.to_string())?;
+        let parked = client
+            .depth(&lab.config.queues[B].parked())
+            .await
+            .map_err(|error| error.to_string())?;
         if (handled, parked) == (20, 5) {
             Ok(true)
         } else {
@@ -70,7 +76,10 @@ pub(crate) async fn parked_queue_of_one_is_full(ground: Ground) -> Account {
         }
     })
     .await;
-    assert!(client.depth(&full).await.unwrap() < 100, "the first queue's parked queue is full meanwhile");
+    assert!(
+        client.depth(&full).await.unwrap() < 100,
+        "the first queue's parked queue is full meanwhile"
+    );
     policy.clear().await;
     lab.recovers(SOON).await;
     lab.settled(SOON).await;
@@ -87,14 +96,19 @@ pub(crate) async fn one_is_deleted(ground: Ground) -> Account {
     let load = send(&lab, B, 100, Does::Slow(50)).await;
     let client = lab.client().await;
     client.delete_queue(lab.work()).await.unwrap();
-    eventually(SOON, "the service declares it again", async || client.depth(lab.work()).await.is_ok()).await.unwrap();
+    eventually(SOON, "the service declares it again", async || {
+        client.depth(lab.work()).await.is_ok()
+    })
+    .await
+    .unwrap();
     lab.recovers(SOON).await;
     lab.settled(SOON).await;
     assert!(lab.record().ended().contains(&(load + 99)), "the other queue's messages are handled");
     service.stop().await;
     // If a subscription or a declare meets the deletion, the broker may close the whole connection.
     let log = service.log();
-    let is_consuming = |line: &&str| line.contains("connected broker=") && line.ends_with("consuming");
+    let is_consuming =
+        |line: &&str| line.contains("connected broker=") && line.ends_with("consuming");
     let losses = log.lines().filter(is_consuming).count() - 1;
     assert!(losses <= 5, "the consuming connection was lost {losses} times");
     lab.close(Allowed::losses(losses, lab.config.queues[B].prefetch.into())).await

@@ -1,4 +1,5 @@
-//! Shutdown in every situation, with the time measured: the service has stopped when its grace time is over.
+//! Shutdown in every situation, with the time measured: the service has stopped when its grace time
+//! is over.
 
 use std::time::Duration;
 
@@ -6,7 +7,9 @@ use rehop_testing::{Proxy, eventually};
 
 use super::limits::MEMORY;
 use super::stalls::refused;
-use crate::evidence::{Policy, Witness, alarm_is_on, all_broken, blocked, lasts, no_alarm_is_on, room_for_one};
+use crate::evidence::{
+    Policy, Witness, alarm_is_on, all_broken, blocked, lasts, no_alarm_is_on, room_for_one,
+};
 use crate::expectation::Place;
 use crate::ground::{Ground, SOON};
 use crate::lab::Lab;
@@ -18,8 +21,8 @@ pub(crate) async fn with_a_thousand_in_flight(ground: Ground) -> Account {
     let mut lab = ground.lab("stop-thousand").await;
     (lab.work_mut().prefetch, lab.work_mut().concurrency) = (1000, 400);
     lab.declare().await;
-    // Long enough for the signal to find handlers running, and shorter than the grace time. All of them take much longer, so some are
-    // still with the broker at the end.
+    // Long enough for the signal to find handlers running, and shorter than the grace time. All of
+    // them take much longer, so some are still with the broker at the end.
     lab.send(3000, Does::Slow(3000)).await;
     let mut service = lab.service();
     lab.started(300).await;
@@ -60,7 +63,8 @@ pub(crate) async fn past_the_grace_time(ground: Ground) -> Account {
 /// Short compared with the time limit for the broker's answers.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// With settings under which a shutdown could easily be late: an answer may take 30 s, and the grace time is 2 s.
+/// With settings under which a shutdown could easily be late: an answer may take 30 s, and the
+/// grace time is 2 s.
 async fn impatient(ground: &Ground, name: &str) -> Lab {
     stop_soon(ground.lab(name).await)
 }
@@ -70,7 +74,8 @@ fn stop_soon(mut lab: Lab) -> Lab {
     lab
 }
 
-/// In the middle of work of each kind that matters to a shutdown: handlers that end soon, handlers that hang, and copies.
+/// In the middle of work of each kind that matters to a shutdown: handlers that end soon, handlers
+/// that hang, and copies.
 async fn busy(lab: &Lab) {
     let first = lab.send(5, Does::Hang).await;
     lab.expect(first..first + 5, Place::Queued);
@@ -78,10 +83,12 @@ async fn busy(lab: &Lab) {
     lab.send(50, Does::Fail(1)).await;
 }
 
-/// Messages that are unhandled by then are with the broker. Only what the process held when the fault began can end twice.
+/// Messages that are unhandled by then are with the broker. Only what the process held when the
+/// fault began can end twice.
 async fn close(lab: &Lab, took: Duration) -> Account {
     let held = lab.config.queues[0].prefetch.into();
-    let account = lab.close(Allowed::losses(2, held).duplicates_at_most(held).or(Place::Queued)).await;
+    let account =
+        lab.close(Allowed::losses(2, held).duplicates_at_most(held).or(Place::Queued)).await;
     account.with_note(time_taken(took, GRACE))
 }
 

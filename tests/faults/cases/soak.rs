@@ -11,7 +11,10 @@ use crate::service::Service;
 
 /// Two minutes, or as many as `REHOP_FAULTS_SOAK` sets.
 pub(crate) fn lasts() -> Duration {
-    let minutes = std::env::var("REHOP_FAULTS_SOAK").ok().and_then(|minutes| minutes.parse().ok()).unwrap_or(2);
+    let minutes = std::env::var("REHOP_FAULTS_SOAK")
+        .ok()
+        .and_then(|minutes| minutes.parse().ok())
+        .unwrap_or(2);
     Duration::from_secs(minutes * 60)
 }
 
@@ -40,8 +43,10 @@ pub(crate) async fn flat(ground: Ground) -> Account {
     let (early, late) = (warm.unwrap(), settled_usage(&service, &proxy).await);
     service.stop().await;
     let minutes = end.as_secs() / 60;
-    let note =
-        format!("{minutes} min, {cuts} cuts: {} -> {} KiB resident, {} -> {} files", early.0, late.0, early.1, late.1);
+    let note = format!(
+        "{minutes} min, {cuts} cuts: {} -> {} KiB resident, {} -> {} files",
+        early.0, late.0, early.1, late.1
+    );
     assert!(late.0 < early.0 * 5 / 4 + 8 * 1024, "memory stays flat: {note}");
     assert!(late.1 <= early.1 + 2, "files stay flat: {note}");
     lab.close(Allowed::losses(cuts * 2, 20)).await.with_note(note)
@@ -49,7 +54,9 @@ pub(crate) async fn flat(ground: Ground) -> Account {
 
 /// Resident memory in KiB and the number of open files, once the service has reconnected.
 async fn settled_usage(service: &Service, proxy: &Proxy) -> (u64, usize) {
-    eventually(SOON, "the service has both its connections", async || proxy.open() >= 2).await.unwrap();
+    eventually(SOON, "the service has both its connections", async || proxy.open() >= 2)
+        .await
+        .unwrap();
     // What the lost connections took is given back by then.
     crate::evidence::lasts(Duration::from_secs(3)).await;
     (resident(service), std::fs::read_dir(format!("/proc/{}/fd", service.pid())).unwrap().count())

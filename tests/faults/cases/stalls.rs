@@ -6,7 +6,9 @@ use rehop_testing::{Broker, ProxyConnection, eventually};
 use serde_json::json;
 
 use super::limits::MEMORY;
-use crate::evidence::{Policy, alarm_is_on, blocked, broken, lasts, no_alarm_is_on, replaced, room_for_one};
+use crate::evidence::{
+    Policy, alarm_is_on, blocked, broken, lasts, no_alarm_is_on, replaced, room_for_one,
+};
 use crate::ground::{Ground, SOON};
 use crate::lab::Lab;
 use crate::ledger::{Account, Allowed};
@@ -16,7 +18,8 @@ use crate::service::Does;
 /// From the moment when the fault is over.
 const RECOVERY: Duration = SOON;
 
-/// Copies are refused, the consuming connection is lost in the meantime, and then there is room again.
+/// Copies are refused, the consuming connection is lost in the meantime, and then there is room
+/// again.
 pub(crate) async fn full_and_cut(ground: Ground) -> Account {
     let mut sum = Account::default();
     for _ in 0..ground.times(2, 8) {
@@ -41,7 +44,8 @@ async fn full_and_cut_once(ground: &Ground) -> Account {
     lab.recovers(RECOVERY).await;
     lab.settled(SOON).await;
     service.stop().await;
-    // Messages that no handler had seen came back as well, and those at a handler may have left a copy.
+    // Messages that no handler had seen came back as well, and those at a handler may have left a
+    // copy.
     lab.close(Allowed::losses(1, 10)).await
 }
 
@@ -61,8 +65,8 @@ pub(crate) async fn refused(lab: &Lab, parked: &str) {
     .unwrap();
 }
 
-/// The consuming connection is lost during an alarm, long after it was opened. The backlog is consumed all the same: it may be why the alarm
-/// lasts.
+/// The consuming connection is lost during an alarm, long after it was opened. The backlog is
+/// consumed all the same: it may be why the alarm lasts.
 pub(crate) async fn an_alarm_and_cut(ground: Ground) -> Account {
     const CONSUMER_TIMEOUT: Duration = Duration::from_secs(30);
     let broker = ground.own_broker(|builder| builder.conf("consumer_timeout = 30000")).await;
@@ -87,11 +91,21 @@ pub(crate) async fn an_alarm_and_cut(ground: Ground) -> Account {
     let left = lab.record().ended().len();
     let goes_on = async || {
         let ended = lab.record().ended().len();
-        if ended >= left + 30 { Ok(true) } else { Err(format!("{left} messages were handled before, {ended} by now")) }
+        if ended >= left + 30 {
+            Ok(true)
+        } else {
+            Err(format!("{left} messages were handled before, {ended} by now"))
+        }
     };
-    eventually(CONSUMER_TIMEOUT / 2, "the backlog is consumed during the alarm", goes_on).await.unwrap();
+    eventually(CONSUMER_TIMEOUT / 2, "the backlog is consumed during the alarm", goes_on)
+        .await
+        .unwrap();
     // It would wait for the alarm for nearly as long as the timeout.
-    assert!(cut.elapsed() < CONSUMER_TIMEOUT * 3 / 4, "the queue was not consumed for {:?}", cut.elapsed());
+    assert!(
+        cut.elapsed() < CONSUMER_TIMEOUT * 3 / 4,
+        "the queue was not consumed for {:?}",
+        cut.elapsed()
+    );
     alarm_is_on(&broker, MEMORY.resource).await;
     assert!(!lab.record().ended().contains(&fails), "no copy was taken");
     broker.rabbitmqctl(&MEMORY.clear).await.unwrap();
@@ -103,8 +117,8 @@ pub(crate) async fn an_alarm_and_cut(ground: Ground) -> Account {
     lab.close(Allowed::losses(1, 100)).await
 }
 
-/// The permission to write to the park exchange is revoked while the service runs, and granted again. Messages that do not need it
-/// continue in the meantime.
+/// The permission to write to the park exchange is revoked while the service runs, and granted
+/// again. Messages that do not need it continue in the meantime.
 pub(crate) async fn one_right_taken(ground: Ground) -> Account {
     let broker = ground.shared_broker().await;
     let mut lab = ground.lab("no-park-right").await;
@@ -128,9 +142,15 @@ pub(crate) async fn one_right_taken(ground: Ground) -> Account {
     .await
     .unwrap();
     let refused = format!("access to exchange '{}'", lab.exchange("park"));
-    eventually(SOON, "the log says what is lacking", async || service.log().contains(&refused)).await.unwrap();
+    eventually(SOON, "the log says what is lacking", async || service.log().contains(&refused))
+        .await
+        .unwrap();
     let client = lab.client().await;
-    assert_eq!(client.depth(&lab.parked()).await.unwrap(), 0, "message {parked} could not be parked");
+    assert_eq!(
+        client.depth(&lab.parked()).await.unwrap(),
+        0,
+        "message {parked} could not be parked"
+    );
     permit(&broker, &user, ".*").await;
     lab.recovers_when(Instant::now(), RECOVERY, "the message is parked", async || {
         client.depth(&lab.parked()).await.map(|depth| depth >= 1).map_err(|error| error.to_string())
@@ -152,7 +172,8 @@ fn is_told_the_ack_timeout(lab: &mut Lab, timeout: Duration) {
     lab.work_mut().handler_timeout = timeout * 9 / 10;
 }
 
-/// All handlers together take longer than the ack timeout. None of their messages comes twice, and the subscription stays.
+/// All handlers together take longer than the ack timeout. None of their messages comes twice, and
+/// the subscription stays.
 pub(crate) async fn slower_than_the_ack_timeout(ground: Ground) -> Account {
     let broker = ground.own_broker(|builder| builder.conf("consumer_timeout = 10000")).await;
     let mut lab = ground.lab_on("slow-and-timed", broker.clone());
@@ -165,12 +186,15 @@ pub(crate) async fn slower_than_the_ack_timeout(ground: Ground) -> Account {
     let mut service = lab.service();
     lab.settled(SOON * 3).await;
     service.stop().await;
-    assert!(!service.log().contains("cancelled the subscription"), "the broker has ended no subscription");
+    assert!(
+        !service.log().contains("cancelled the subscription"),
+        "the broker has ended no subscription"
+    );
     lab.close(Allowed::nothing()).await
 }
 
-/// All handlers wait for their copies when the ack timeout is over, and by then nothing more is subscribed to. Only once do the messages
-/// come again, and not before the end of the alarm.
+/// All handlers wait for their copies when the ack timeout is over, and by then nothing more is
+/// subscribed to. Only once do the messages come again, and not before the end of the alarm.
 pub(crate) async fn an_alarm_longer_than_the_ack_timeout(ground: Ground) -> Account {
     let broker = ground.own_broker(|builder| builder.conf("consumer_timeout = 20000")).await;
     let mut lab = ground.lab_on("alarm-and-timed", broker.clone());
@@ -193,7 +217,8 @@ pub(crate) async fn an_alarm_longer_than_the_ack_timeout(ground: Ground) -> Acco
     let started = lab.count(Step::Started);
     // Before 4.3 the broker checks for such messages once a minute.
     eventually(SOON * 3, "the queue pauses", async || {
-        // 4.3 may look only at its next command for what has timed out, and a changed policy is one. Nothing else comes during the alarm.
+        // 4.3 may look only at its next command for what has timed out, and a changed policy is
+        // one. Nothing else comes during the alarm.
         let other = json!({ "max-length": rand::random_range(1_000_000..2_000_000) });
         Policy::set(&broker, lab.work(), other).await;
         service.log().contains("consuming again when this ends")
@@ -209,6 +234,7 @@ pub(crate) async fn an_alarm_longer_than_the_ack_timeout(ground: Ground) -> Acco
     lab.recovers(RECOVERY).await;
     lab.settled(SOON).await;
     service.stop().await;
-    // A message whose handler waits for the confirm of its copy can time out; one that no handler has seen cannot.
+    // A message whose handler waits for the confirm of its copy can time out; one that no handler
+    // has seen cannot.
     lab.close(Allowed::losses(1, 10)).await
 }

@@ -1,4 +1,5 @@
-//! SIGKILL at each step that changes something, under each kind of condition. The next process finishes, and nothing is lost.
+//! SIGKILL at each step that changes something, under each kind of condition. The next process
+//! finishes, and nothing is lost.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,8 +33,14 @@ enum Step {
     Declare,
 }
 
-const STEPS: [Step; 6] =
-    [Step::WaitCopy, Step::ParkCopy, Step::Requeue, Step::HandBack, Step::HandedBack, Step::Declare];
+const STEPS: [Step; 6] = [
+    Step::WaitCopy,
+    Step::ParkCopy,
+    Step::Requeue,
+    Step::HandBack,
+    Step::HandedBack,
+    Step::Declare,
+];
 
 /// The condition meanwhile.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -119,7 +126,8 @@ struct Killed<'a> {
 
 impl<'a> Stage<'a> {
     async fn prepare(broker: &'a Broker, mut lab: Lab, step: Step, weather: Weather) -> Self {
-        // The bytes held here, and those that pass slowly, delay neither a heartbeat nor an answer too long.
+        // The bytes held here, and those that pass slowly, delay neither a heartbeat nor an answer
+        // too long.
         (lab.config.heartbeat, lab.config.answer) = (Duration::from_secs(60), SOON);
         lab.config.grace = Duration::from_secs(30);
         let work = lab.work_mut();
@@ -132,7 +140,12 @@ impl<'a> Stage<'a> {
             Weather::ParkedQueueFull => Some(fill_parked_queue(broker, &lab, &client).await),
             Weather::Fair | Weather::Alarm | Weather::LateConfirms => None,
         };
-        let mut stage = Self { killed: Killed { broker, lab, step, weather, full }, client, service: None, proxy };
+        let mut stage = Self {
+            killed: Killed { broker, lab, step, weather, full },
+            client,
+            service: None,
+            proxy,
+        };
         stage.bring_to_handlers().await;
         stage
     }
@@ -176,9 +189,13 @@ impl<'a> Stage<'a> {
             (Step::WaitCopy, Some(service)) => {
                 self.kill_before_the_confirm(service, &lab.tier(first_delay(*step))).await;
             }
-            (Step::ParkCopy, Some(service)) => self.kill_before_the_confirm(service, &lab.parked()).await,
+            (Step::ParkCopy, Some(service)) => {
+                self.kill_before_the_confirm(service, &lab.parked()).await
+            }
             (Step::Requeue, Some(service)) => self.kill_before_the_reject(service).await,
-            (Step::HandBack | Step::HandedBack, Some(service)) => self.kill_at_the_hand_back(service).await,
+            (Step::HandBack | Step::HandedBack, Some(service)) => {
+                self.kill_at_the_hand_back(service).await
+            }
             (_, None) | (Step::Declare, _) => self.kill_while_declaring().await,
         }
         self.killed
@@ -192,17 +209,21 @@ impl<'a> Stage<'a> {
     }
 
     async fn failed(&self, count: usize) {
-        eventually(SOON, "the handlers have failed", async || self.killed.lab.count(Handler::Failed) >= count)
-            .await
-            .unwrap();
+        eventually(SOON, "the handlers have failed", async || {
+            self.killed.lab.count(Handler::Failed) >= count
+        })
+        .await
+        .unwrap();
     }
 
     async fn kill_before_the_confirm(&self, mut service: Service, target: &str) {
         let Killed { broker, lab, step, weather, .. } = &self.killed;
         let publishing = self.proxy.connection(1).unwrap();
-        // Its channel is open by then: the pause is to hold back confirms, and nothing that comes before a copy.
+        // Its channel is open by then: the pause is to hold back confirms, and nothing that comes
+        // before a copy.
         quiet(ProxyConnection::bytes_to_client, &publishing).await;
-        let (before, sent) = (self.client.depth(target).await.unwrap(), publishing.bytes_to_broker());
+        let (before, sent) =
+            (self.client.depth(target).await.unwrap(), publishing.bytes_to_broker());
         // A late confirm could still come before the kill, on a busy machine.
         if matches!(weather, Weather::Fair | Weather::LateConfirms) {
             publishing.pause_to_client();
@@ -217,7 +238,11 @@ impl<'a> Stage<'a> {
                 assert_eq!(self.client.depth(target).await.unwrap(), before, "no copy is taken");
             }
             (Weather::ParkedQueueFull, Step::ParkCopy) => {
-                eventually(SOON, "an answer comes", async || publishing.bytes_to_client() > confirmed).await.unwrap();
+                eventually(SOON, "an answer comes", async || {
+                    publishing.bytes_to_client() > confirmed
+                })
+                .await
+                .unwrap();
                 assert!(self.client.depth(target).await.unwrap() < all, "copies are refused");
             }
             _ => lab.depth(target, all).await,
@@ -237,7 +262,11 @@ impl<'a> Stage<'a> {
             service.terminate().await;
             // What it sends is held and cannot be observed, so it gets a moment to send it.
             lasts(Duration::from_millis(300)).await;
-            assert_eq!(self.client.depth(lab.work()).await.unwrap(), 0, "nothing is handed back yet");
+            assert_eq!(
+                self.client.depth(lab.work()).await.unwrap(),
+                0,
+                "nothing is handed back yet"
+            );
         } else {
             service.terminate().await;
             lab.depth(lab.work(), UNSEEN as u32).await;
@@ -249,15 +278,18 @@ impl<'a> Stage<'a> {
     async fn kill_while_declaring(&self) {
         let lab = &self.killed.lab;
         let declared = async |queue: &str| self.client.depth(queue).await.is_ok();
-        // The last of these queues comes more than a second after the first. A slower line would be cut by the broker, which gives the
-        // opening of a connection ten seconds. On a busy machine the kill may come too late; then it is tried again.
+        // The last of these queues comes more than a second after the first. A slower line would be
+        // cut by the broker, which gives the opening of a connection ten seconds. On a busy machine
+        // the kill may come too late; then it is tried again.
         self.proxy.rate(400);
         for _ in 0..10 {
             for queue in [lab.stray(), lab.tier(first_delay(Step::Declare)), lab.tier(LONGEST)] {
                 self.client.delete_queue(&queue).await.unwrap();
             }
             let service = lab.service_with(&lab.behind(&self.proxy));
-            eventually(SOON, "the first queue is declared", async || declared(&lab.stray()).await).await.unwrap();
+            eventually(SOON, "the first queue is declared", async || declared(&lab.stray()).await)
+                .await
+                .unwrap();
             service.kill().await;
             if !declared(&lab.tier(LONGEST)).await {
                 return;
@@ -297,9 +329,15 @@ impl Killed<'_> {
         let context = format!("{step:?} in {weather:?}");
         let account = lab.close(Allowed::losses(1, HANDLERS)).await.of(&context);
         let twice = matches!(step, Step::WaitCopy | Step::ParkCopy);
-        assert!(twice || account.duplicates == 0, "{context}: only a copy makes a duplicate: {account}");
+        assert!(
+            twice || account.duplicates == 0,
+            "{context}: only a copy makes a duplicate: {account}"
+        );
         if weather == Weather::ParkedQueueFull {
-            assert!(account.count(Place::Parked(Cause::Expired)) > 0, "{context}: what filled it is there: {account}");
+            assert!(
+                account.count(Place::Parked(Cause::Expired)) > 0,
+                "{context}: what filled it is there: {account}"
+            );
         }
         account
     }

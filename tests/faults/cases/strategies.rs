@@ -61,7 +61,10 @@ pub(crate) async fn killed_while_holding(ground: Ground) -> Account {
         let service = lab.service();
         lab.failed(round * held).await;
         service.kill().await;
-        assert!(lab.record().entries.iter().all(|entry| entry.hop == 0), "all wait when the process is killed");
+        assert!(
+            lab.record().entries.iter().all(|entry| entry.hop == 0),
+            "all wait when the process is killed"
+        );
     }
     // The last process does not let them wait for that long.
     lab.work_mut().delays = vec![1_000, 100];
@@ -69,12 +72,15 @@ pub(crate) async fn killed_while_holding(ground: Ground) -> Account {
     lab.recovers(SOON).await;
     lab.settled(SOON).await;
     service.stop().await;
-    // A kill takes the one attempt that each message has had. None has ended by then, so none can end twice.
-    lab.close(Allowed::losses(rounds, held).duplicates_at_most(0)).await.with_note(format!("{rounds} kills"))
+    // A kill takes the one attempt that each message has had. None has ended by then, so none can
+    // end twice.
+    lab.close(Allowed::losses(rounds, held).duplicates_at_most(0))
+        .await
+        .with_note(format!("{rounds} kills"))
 }
 
-/// The settings believe in half an hour, and the broker takes messages back after 10 s: on 3.10 and 4.0 at the next full minute. 4.3 obeys
-/// the consumer, which asks for half an hour.
+/// The settings believe in half an hour, and the broker takes messages back after 10 s: on 3.10 and
+/// 4.0 at the next full minute. 4.3 obeys the consumer, which asks for half an hour.
 pub(crate) async fn held_for_longer_than_the_broker_allows(ground: Ground) -> Account {
     let broker = ground.own_broker(|builder| builder.conf("consumer_timeout = 10000")).await;
     let mut lab = ground.lab_on("taken-back", broker);
@@ -92,7 +98,9 @@ pub(crate) async fn held_for_longer_than_the_broker_allows(ground: Ground) -> Ac
     lab.send(short, Does::Fail(1)).await;
     let names_the_setting = async || service.log().contains("set broker.consumer_timeout = \"1");
     if !obeys_consumers {
-        eventually(SOON * 2, "the log says which setting to change", names_the_setting).await.unwrap();
+        eventually(SOON * 2, "the log says which setting to change", names_the_setting)
+            .await
+            .unwrap();
     }
     lab.settled(SOON * 3).await;
     assert_eq!(names_the_setting().await, !obeys_consumers);
@@ -102,11 +110,12 @@ pub(crate) async fn held_for_longer_than_the_broker_allows(ground: Ground) -> Ac
     service.stop().await;
     // Each delivery that is taken back begins the attempts of its message again.
     let attempts = lab.config.work().waits() as usize + 1;
-    // 3.10 and 4.0 close the channel, once, because then the timeout is known. Each handler may have handled a message by then whose ack
-    // does not arrive any more.
+    // 3.10 and 4.0 close the channel, once, because then the timeout is known. Each handler may
+    // have handled a message by then whose ack does not arrive any more.
     let unacked = if obeys_consumers { 0 } else { usize::from(lab.config.work().concurrency) };
     let allowed = Allowed::losses(5, long + short).restarting(attempts).duplicates_at_most(unacked);
-    // Whoever comes first to the limit parks a message: the broker, or the process that gives it back.
+    // Whoever comes first to the limit parks a message: the broker, or the process that gives it
+    // back.
     let ends = [Cause::DeliveryLimit, Cause::Exhausted].map(Place::Parked);
     let allowed = ends.into_iter().fold(allowed, Allowed::or);
     lab.close(allowed).await

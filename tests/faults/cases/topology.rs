@@ -54,7 +54,11 @@ pub(crate) async fn work_queue(ground: Ground) -> Account {
     let (lab, service, client) = running(&ground, "no-work", LONG).await;
     waiting(&lab).await;
     deleted(&client, lab.work()).await;
-    eventually(SOON, "the service declares it again", async || client.depth(lab.work()).await.is_ok()).await.unwrap();
+    eventually(SOON, "the service declares it again", async || {
+        client.depth(lab.work()).await.is_ok()
+    })
+    .await
+    .unwrap();
     lab.recovers(RECOVERY).await;
     finish(lab, service, Allowed::nothing()).await
 }
@@ -88,7 +92,11 @@ async fn heals(lab: &Lab) {
     lab.recovers_when(begun, RECOVERY, "a message that fails once is handled", async || {
         let id = lab.send(1, Does::Fail(1)).await;
         lab.settled(SOON).await;
-        if lab.record().ended().contains(&id) { Ok(true) } else { Err(format!("message {id} is stray")) }
+        if lab.record().ended().contains(&id) {
+            Ok(true)
+        } else {
+            Err(format!("message {id} is stray"))
+        }
     })
     .await;
 }
@@ -140,7 +148,8 @@ pub(crate) async fn return_binding(ground: Ground) -> Account {
     finish(lab, service, Allowed::nothing().or(Place::Stray)).await
 }
 
-/// Without wait queue and stray queue, a copy is returned. This is noticed, and everything is declared again.
+/// Without wait queue and stray queue, a copy is returned. This is noticed, and everything is
+/// declared again.
 pub(crate) async fn stray_queue(ground: Ground) -> Account {
     let (lab, service, client) = running(&ground, "no-stray", SHORT).await;
     deleted(&client, &lab.stray()).await;

@@ -1,4 +1,5 @@
-//! The broker is upgraded in place, with messages in every tier and parked: the data stay in a volume, the node keeps its name.
+//! The broker is upgraded in place, with messages in every tier and parked: the data stay in a
+//! volume, the node keeps its name.
 
 use std::net::TcpListener;
 use std::process::{Command, Output};
@@ -30,7 +31,8 @@ impl Upgraded {
 
     /// Starts this version on the existing data.
     fn start(&self, version: &str) {
-        let (port, volume) = (format!("127.0.0.1:{}:5672", self.port), format!("{}:/var/lib/rabbitmq", self.name));
+        let (port, volume) =
+            (format!("127.0.0.1:{}:5672", self.port), format!("{}:/var/lib/rabbitmq", self.name));
         let (node, image) = (format!("RABBITMQ_NODENAME=rabbit@{}", self.name), image_of(version));
         docker(&[
             "run",
@@ -51,9 +53,11 @@ impl Upgraded {
 
     async fn started(&self, version: &str) {
         self.start(version);
-        eventually(SOON, "the broker has started", async || self.log().contains("Server startup complete"))
-            .await
-            .unwrap_or_else(|error| panic!("{error}: {}", self.log()));
+        eventually(SOON, "the broker has started", async || {
+            self.log().contains("Server startup complete")
+        })
+        .await
+        .unwrap_or_else(|error| panic!("{error}: {}", self.log()));
         let status = docker(&["exec", &self.name, "rabbitmqctl", "version"]);
         assert!(status.starts_with(version), "the broker is of version {version}: {status}");
     }
@@ -69,7 +73,8 @@ impl Upgraded {
     }
 
     fn log(&self) -> String {
-        let Output { stdout, stderr, .. } = Command::new("docker").args(["logs", &self.name]).output().unwrap();
+        let Output { stdout, stderr, .. } =
+            Command::new("docker").args(["logs", &self.name]).output().unwrap();
         format!("{}{}", String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr))
     }
 
@@ -96,7 +101,12 @@ fn image_of(version: &str) -> String {
 fn docker(args: &[&str]) -> String {
     let Output { status, stdout, stderr } = Command::new("docker").args(args).output().unwrap();
     let said = String::from_utf8_lossy(&stdout).into_owned();
-    assert!(status.success(), "docker {}: {said}{}", args.join(" "), String::from_utf8_lossy(&stderr));
+    assert!(
+        status.success(),
+        "docker {}: {said}{}",
+        args.join(" "),
+        String::from_utf8_lossy(&stderr)
+    );
     said
 }
 
@@ -148,16 +158,25 @@ pub(crate) async fn upgraded(ground: Ground) -> Account {
     everywhere(&lab).await;
     broker.enable_all_feature_flags();
     // 4.3 keeps its metadata only there.
-    docker(&["exec", &broker.name, "rabbitmqctl", "enable_feature_flag", "--experimental", "khepri_db"]);
+    docker(&[
+        "exec",
+        &broker.name,
+        "rabbitmqctl",
+        "enable_feature_flag",
+        "--experimental",
+        "khepri_db",
+    ]);
     broker.stop();
     broker.started("4.3").await;
     let service = lab.service();
     finish(&lab, service).await.with_note("4.0 -> 4.3")
 }
 
-/// An upgrade from 3.10 to 4.0 skips versions that Debian never had, and 4.0 refuses it. Back on 3.10, everything is still there.
+/// An upgrade from 3.10 to 4.0 skips versions that Debian never had, and 4.0 refuses it. Back on
+/// 3.10, everything is still there.
 pub(crate) async fn refused(ground: Ground) -> Account {
-    const SAYS: &str = "required feature flag not enabled! It must be enabled before upgrading RabbitMQ.";
+    const SAYS: &str =
+        "required feature flag not enabled! It must be enabled before upgrading RabbitMQ.";
     let broker = Upgraded::new();
     broker.started("3.10").await;
     let lab = lab(&ground, &broker, "not-upgraded");
@@ -167,7 +186,10 @@ pub(crate) async fn refused(ground: Ground) -> Account {
     broker.start("4.0");
     eventually(SOON, "4.0 has ended", async || !broker.is_running()).await.unwrap();
     let log = broker.log();
-    let said = log.lines().find(|line| line.contains(SAYS)).unwrap_or_else(|| panic!("4.0 does not say why: {log}"));
+    let said = log
+        .lines()
+        .find(|line| line.contains(SAYS))
+        .unwrap_or_else(|| panic!("4.0 does not say why: {log}"));
     let said = said.split("Feature flags: ").last().unwrap_or_default().to_owned();
     broker.stop();
     broker.started("3.10").await;

@@ -15,9 +15,11 @@ use crate::ledger::{Account, Allowed};
 use crate::record::{Millis, Step, now};
 use crate::service::Does;
 
-/// A message as a service with these clocks would publish it to the wait exchange after its first attempt.
+/// A message as a service with these clocks would publish it to the wait exchange after its first
+/// attempt.
 fn copy(lab: &Lab, message: Publish, tier: u64, since: Millis, due: Millis) -> Publish {
-    let to_wait = Publish { exchange: lab.exchange("wait"), routing_key: lab.work().to_owned(), ..message };
+    let to_wait =
+        Publish { exchange: lab.exchange("wait"), routing_key: lab.work().to_owned(), ..message };
     to_wait
         .header("rehop-return-to", lab.work())
         .header("rehop-wait-for", json!(tier))
@@ -31,8 +33,8 @@ fn copy(lab: &Lab, message: Publish, tier: u64, since: Millis, due: Millis) -> P
         .header("rehop-routing-key", lab.work())
 }
 
-/// As a process would write them whose clock is an hour off or jumps by an hour between two headers, and with times that no clock shows. No
-/// message waits for an hour, and all of them end.
+/// As a process would write them whose clock is an hour off or jumps by an hour between two
+/// headers, and with times that no clock shows. No message waits for an hour, and all of them end.
 pub(crate) async fn forged_times(ground: Ground) -> Account {
     const EACH: usize = 10;
     let lab = ground.lab("forged-times").await;
@@ -49,17 +51,24 @@ pub(crate) async fn forged_times(ground: Ground) -> Account {
     ];
     for (_, since, due) in times {
         for does in [Does::Succeed, Does::Fail(2), Does::Fail(u32::MAX)] {
-            let first = lab.send_with(EACH, does, |message| copy(&lab, message, tier, since, due)).await;
+            let first =
+                lab.send_with(EACH, does, |message| copy(&lab, message, tier, since, due)).await;
             // Their first attempt is forged too.
             let handled = does != Does::Fail(u32::MAX);
-            let fate = if handled { Place::Handled } else { Place::Parked(crate::expectation::Cause::Exhausted) };
+            let fate = if handled {
+                Place::Handled
+            } else {
+                Place::Parked(crate::expectation::Cause::Exhausted)
+            };
             lab.expect(first..first + EACH as u64, fate);
         }
     }
     let mut service = lab.service();
     lab.settled(SOON).await;
     service.stop().await;
-    lab.close(Allowed::nothing().wrong_times()).await.with_note(format!("{} pairs of forged times", times.len()))
+    lab.close(Allowed::nothing().wrong_times())
+        .await
+        .with_note(format!("{} pairs of forged times", times.len()))
 }
 
 /// Many messages wait, the broker is frozen until the last of them is due, and all return at once.
@@ -82,7 +91,12 @@ pub(crate) async fn due_together(ground: Ground) -> Account {
     }
     // A message that is published later than its header says is due later, by the broker's clock.
     let all_due = now() + tier as Millis;
-    assert_eq!(client.depth(lab.work()).await.unwrap(), 0, "none is due after {:?}", begun.elapsed());
+    assert_eq!(
+        client.depth(lab.work()).await.unwrap(),
+        0,
+        "none is due after {:?}",
+        begun.elapsed()
+    );
     let witness = Witness::new(&broker).await;
     broker.pause().await.unwrap();
     witness.gets_no_answer(Duration::from_secs(1)).await;
@@ -101,7 +115,12 @@ pub(crate) async fn due_together(ground: Ground) -> Account {
     lab.settled(SOON).await;
     service.stop().await;
     let entries = lab.record().entries;
-    let starts = || entries.iter().filter(|entry| entry.step == Step::Started && entry.hop > 0).map(|entry| entry.at);
+    let starts = || {
+        entries
+            .iter()
+            .filter(|entry| entry.step == Step::Started && entry.hop > 0)
+            .map(|entry| entry.at)
+    };
     let (first, last) = (starts().min().unwrap(), starts().max().unwrap());
     // A heartbeat was missed while the broker was frozen, so a connection may have been lost.
     lab.close(Allowed::losses(2, 100)).await.with_note(format!(

@@ -12,8 +12,9 @@ use crate::ledger::{self, Account, Allowed, Found};
 use crate::service::QueueConfig;
 
 impl Lab {
-    /// Finds every message, and compares it with its expected fate. The broker may still be taking back what a lost connection
-    /// held, so every message that exists appears within some seconds after the last service has ended.
+    /// Finds every message, and compares it with its expected fate. The broker may still be taking
+    /// back what a lost connection held, so every message that exists appears within some seconds
+    /// after the last service has ended.
     pub(crate) async fn close(&self, allowed: Allowed) -> Account {
         self.close_and_look(allowed).await.0
     }
@@ -46,22 +47,38 @@ impl Lab {
         account
     }
 
-    /// Returns what kept it from reading a queue to its end. A queue that was deleted holds nothing.
-    async fn collect(&self, client: &Client, found: &mut Found, messages: &mut Vec<Received>) -> Vec<String> {
+    /// Returns what kept it from reading a queue to its end. A queue that was deleted holds
+    /// nothing.
+    async fn collect(
+        &self,
+        client: &Client,
+        found: &mut Found,
+        messages: &mut Vec<Received>,
+    ) -> Vec<String> {
         let queues = self.book().queues.clone();
         let mut unread = Vec::new();
         for (name, role) in queues {
             let received = match client.get_all(&name).await {
                 Ok(received) => received,
-                Err(ClientError::Broker { reason, .. }) if reason.contains("NOT_FOUND - no queue") => continue,
-                // Nobody may get a message from an ordered queue. What is left there and nowhere else counts as lost.
-                Err(ClientError::Broker { reason, .. }) if reason.contains("with single active consumer") => continue,
+                Err(ClientError::Broker { reason, .. })
+                    if reason.contains("NOT_FOUND - no queue") =>
+                {
+                    continue;
+                }
+                // Nobody may get a message from an ordered queue. What is left there and nowhere
+                // else counts as lost.
+                Err(ClientError::Broker { reason, .. })
+                    if reason.contains("with single active consumer") =>
+                {
+                    continue;
+                }
                 Err(error) => {
                     unread.push(error.to_string());
                     continue;
                 }
             };
-            let index = |is_it: &dyn Fn(&QueueConfig) -> bool| self.config.queues.iter().position(is_it);
+            let index =
+                |is_it: &dyn Fn(&QueueConfig) -> bool| self.config.queues.iter().position(is_it);
             match role {
                 Role::Parked => {
                     let queue = index(&|queue| queue.parked() == name);
@@ -69,7 +86,9 @@ impl Lab {
                 }
                 Role::Discarded => found.received(&received, None, |_| Place::Discarded),
                 Role::Stray => found.received(&received, None, |_| Place::Stray),
-                Role::Work => found.received(&received, index(&|queue| queue.name == name), |_| Place::Queued),
+                Role::Work => {
+                    found.received(&received, index(&|queue| queue.name == name), |_| Place::Queued)
+                }
                 _ => found.received(&received, None, |_| Place::Queued),
             }
             messages.extend(received);

@@ -1,4 +1,5 @@
-//! One case's part of a broker: a namespace, a record, and what is expected of the messages that were sent.
+//! One case's part of a broker: a namespace, a record, and what is expected of the messages that
+//! were sent.
 
 mod closing;
 mod parking;
@@ -39,7 +40,8 @@ struct Book {
     expected: BTreeMap<u64, Expected>,
     /// By queue, over all services that ran.
     policies: Vec<Policy>,
-    /// All queues that services have declared, with their roles. Wait queues of an earlier configuration stay.
+    /// All queues that services have declared, with their roles. Wait queues of an earlier
+    /// configuration stay.
     queues: BTreeMap<String, Role>,
     record: Reader,
     recovery: Option<Duration>,
@@ -80,7 +82,8 @@ impl Lab {
         connect(&self.admin_url).await
     }
 
-    /// Services notice after a few seconds that nothing comes from the broker, and the broker that nothing comes from them.
+    /// Services notice after a few seconds that nothing comes from the broker, and the broker that
+    /// nothing comes from them.
     pub(crate) fn notices_silence(&mut self) {
         self.config.heartbeat = Duration::from_secs(2);
     }
@@ -138,12 +141,16 @@ impl Lab {
             eventually(SOON, "the queue has a leader", has_leader).await.unwrap();
         }
         for it in topology.bindings {
-            client.bind(&it.queue, &it.exchange, &it.routing_key, json!(it.arguments)).await.unwrap();
+            client
+                .bind(&it.queue, &it.exchange, &it.routing_key, json!(it.arguments))
+                .await
+                .unwrap();
         }
     }
 
-    /// Declares what stands in for the plugin's exchange: the exchange, without the plugin's type, and a queue that keeps every message for
-    /// this long. Services only check it, because they would declare it otherwise.
+    /// Declares what stands in for the plugin's exchange: the exchange, without the plugin's type,
+    /// and a queue that keeps every message for this long. Services only check it, because they
+    /// would declare it otherwise.
     pub(crate) async fn declare_with_stand_in(&mut self, millis: u64) {
         self.config.only_checks = true;
         self.declare().await;
@@ -165,7 +172,8 @@ impl Lab {
     /// The topology of a configuration. The ledger records it.
     fn topology_of(&self, config: &Config) -> Topology {
         // The shipped configuration has the same queues.
-        let topology = Topology::of(&Config { shipped: None, ..config.clone() }.settings()).unwrap();
+        let topology =
+            Topology::of(&Config { shipped: None, ..config.clone() }.settings()).unwrap();
         let mut book = self.book();
         for queue in &topology.queues {
             book.queues.insert(queue.name.clone(), queue.role);
@@ -183,7 +191,12 @@ impl Lab {
         self.send_with(count, does, |message| message).await
     }
 
-    pub(crate) async fn send_with(&self, count: usize, does: Does, change: impl Fn(Publish) -> Publish) -> u64 {
+    pub(crate) async fn send_with(
+        &self,
+        count: usize,
+        does: Does,
+        change: impl Fn(Publish) -> Publish,
+    ) -> u64 {
         self.send_to(0, count, does, change).await
     }
 
@@ -197,13 +210,21 @@ impl Lab {
     ) -> u64 {
         let messages = self.offer(queue, std::iter::repeat_n(does, count));
         let ids: Vec<u64> = messages.iter().map(|(id, _)| *id).collect();
-        self.client().await.publish_many(messages.into_iter().map(|(_, message)| change(message))).await.unwrap();
+        self.client()
+            .await
+            .publish_many(messages.into_iter().map(|(_, message)| change(message)))
+            .await
+            .unwrap();
         self.confirmed(&ids);
         ids.first().copied().unwrap_or(0)
     }
 
     /// Messages with what is expected of them, before they are sent.
-    pub(crate) fn offer(&self, queue: usize, kinds: impl IntoIterator<Item = Does>) -> Vec<(u64, Publish)> {
+    pub(crate) fn offer(
+        &self,
+        queue: usize,
+        kinds: impl IntoIterator<Item = Does>,
+    ) -> Vec<(u64, Publish)> {
         let config = &self.config.queues[queue];
         let mut book = self.book();
         let mut messages = Vec::new();
@@ -248,7 +269,8 @@ impl Lab {
         self.directory.join(format!("service-{number}.log"))
     }
 
-    /// A service behind a proxy: its connections are number 0, which consumes, and 1, which publishes.
+    /// A service behind a proxy: its connections are number 0, which consumes, and 1, which
+    /// publishes.
     pub(crate) async fn service_behind(&self) -> (Service, Proxy) {
         let proxy = Proxy::start(&self.admin_url).await.unwrap();
         (self.service_with(&self.behind(&proxy)), proxy)

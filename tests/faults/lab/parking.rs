@@ -12,19 +12,28 @@ use crate::operator::{self, Action};
 use crate::service::{Config, Does, Service};
 
 impl Lab {
-    /// Parks messages as a service would, and returns their numbers. Their fates are those of messages that are sent back.
+    /// Parks messages as a service would, and returns their numbers. Their fates are those of
+    /// messages that are sent back.
     pub(crate) async fn park(&self, count: usize, does: Does) -> Range<u64> {
         self.park_with(count, does, |message| message).await
     }
 
     /// As [`park`](Self::park), after `change` has been applied to each message.
-    pub(crate) async fn park_with(&self, count: usize, does: Does, change: impl Fn(Publish) -> Publish) -> Range<u64> {
+    pub(crate) async fn park_with(
+        &self,
+        count: usize,
+        does: Does,
+        change: impl Fn(Publish) -> Publish,
+    ) -> Range<u64> {
         let park = self.exchange("park");
         let client = self.client().await;
         let before = client.depth(&self.parked()).await.unwrap();
         let first = self
             .send_with(count, does, |message| {
-                change(Publish { exchange: park.clone(), ..message }.header("rehop-reason", "permanent"))
+                change(
+                    Publish { exchange: park.clone(), ..message }
+                        .header("rehop-reason", "permanent"),
+                )
             })
             .await;
         // What a killed operator held may come back meanwhile.
@@ -33,7 +42,9 @@ impl Lab {
             Ok(depth) => Err(format!("{depth} are")),
             Err(error) => Err(error.to_string()),
         };
-        eventually(SOON, &format!("{count} messages more than {before} are parked"), parked).await.unwrap();
+        eventually(SOON, &format!("{count} messages more than {before} are parked"), parked)
+            .await
+            .unwrap();
         first..first + count as u64
     }
 
@@ -60,7 +71,8 @@ impl Lab {
         assert!(succeeded, "the operator succeeds: {}", operator.log());
     }
 
-    /// The same. For a moment, the broker may still take an operator that was killed for one at work.
+    /// The same. For a moment, the broker may still take an operator that was killed for one at
+    /// work.
     pub(crate) async fn operator_ends_or_is_busy(&self, action: &Action) {
         let mut operator = self.operator_with(&self.config, action);
         let has_succeeded = operator.ended(SOON).await.unwrap();

@@ -28,13 +28,19 @@ impl Lab {
         self.book().record.record().count(step)
     }
 
-    /// How many messages a handler has begun, and none has finished: they run, or wait for another attempt.
+    /// How many messages a handler has begun, and none has finished: they run, or wait for another
+    /// attempt.
     pub(crate) fn in_flight(&self) -> usize {
         let mut book = self.book();
         let record = book.record.record().clone();
         let failed = record.ids(Step::Failed);
-        let has_failed_for_good = |id: u64| failed.contains(&id) && book.expected[&id].does == Does::Permanent;
-        record.ids(Step::Started).difference(&record.ended()).filter(|id| !has_failed_for_good(**id)).count()
+        let has_failed_for_good =
+            |id: u64| failed.contains(&id) && book.expected[&id].does == Does::Permanent;
+        record
+            .ids(Step::Started)
+            .difference(&record.ended())
+            .filter(|id| !has_failed_for_good(**id))
+            .count()
     }
 
     async fn reached(&self, step: Step, count: usize) {
@@ -65,38 +71,49 @@ impl Lab {
 
     /// The same, with a client that is there already: messages that wait are not there for long.
     pub(crate) async fn depth_by(&self, client: &Client, queue: &str, wanted: u32) {
-        eventually(SOON, &format!("{wanted} messages in {queue}"), async || match client.depth(queue).await {
-            Ok(depth) if depth == wanted => Ok(true),
-            Ok(depth) => Err(format!("{depth} messages")),
-            Err(error) => Err(error.to_string()),
+        eventually(SOON, &format!("{wanted} messages in {queue}"), async || {
+            match client.depth(queue).await {
+                Ok(depth) if depth == wanted => Ok(true),
+                Ok(depth) => Err(format!("{depth} messages")),
+                Err(error) => Err(error.to_string()),
+            }
         })
         .await
         .unwrap_or_else(|error| panic!("{error}; logs are in {}", self.directory.display()));
     }
 
-    /// To be called when a fault is over. Checks that messages sent now are handled within this time, at once and after a wait, in
-    /// each queue.
+    /// To be called when a fault is over. Checks that messages sent now are handled within this
+    /// time, at once and after a wait, in each queue.
     pub(crate) async fn recovers(&self, within: Duration) {
         let begun = Instant::now();
         let probes = self.probe().await;
-        self.recovers_when(begun, within, "messages sent after the fault are handled", async || {
-            self.are_handled(&probes)
-        })
+        self.recovers_when(
+            begun,
+            within,
+            "messages sent after the fault are handled",
+            async || self.are_handled(&probes),
+        )
         .await;
     }
 
-    /// Like [`recovers`](Self::recovers), after the death of a node. Until the other nodes have noticed it, they deliver to its consumers,
-    /// and since 4.3 what these hold comes back only after a minute. So this sends again until all messages of one round are handled.
+    /// Like [`recovers`](Self::recovers), after the death of a node. Until the other nodes have
+    /// noticed it, they deliver to its consumers, and since 4.3 what these hold comes back only
+    /// after a minute. So this sends again until all messages of one round are handled.
     pub(crate) async fn recovers_from_a_dead_node(&self, within: Duration) {
         let begun = Instant::now();
         let (mut probes, mut sent) = (self.probe().await, begun);
-        self.recovers_when(begun, within, "messages sent after the death of a node are handled", async || {
-            let handled = self.are_handled(&probes);
-            if handled.is_err() && sent.elapsed() > SEND_AGAIN_AFTER {
-                (probes, sent) = (self.probe().await, Instant::now());
-            }
-            handled
-        })
+        self.recovers_when(
+            begun,
+            within,
+            "messages sent after the death of a node are handled",
+            async || {
+                let handled = self.are_handled(&probes);
+                if handled.is_err() && sent.elapsed() > SEND_AGAIN_AFTER {
+                    (probes, sent) = (self.probe().await, Instant::now());
+                }
+                handled
+            },
+        )
         .await;
     }
 
@@ -125,16 +142,16 @@ impl Lab {
         probe: impl AsyncFnMut() -> Result<bool, String>,
     ) {
         let left = within.saturating_sub(over.elapsed());
-        eventually(left, what, probe)
-            .await
-            .unwrap_or_else(|error| panic!("no recovery: {error}; logs are in {}", self.directory.display()));
+        eventually(left, what, probe).await.unwrap_or_else(|error| {
+            panic!("no recovery: {error}; logs are in {}", self.directory.display())
+        });
         let mut book = self.book();
         book.recovery = book.recovery.max(Some(over.elapsed()));
     }
 
-    /// Waits until each message has ended, at a handler or in a queue where messages end. Duplicates may come later,
-    /// so the queues from which messages return have to be empty too, and handlers idle, for a while: what the broker is dead-lettering
-    /// is in no queue's depth.
+    /// Waits until each message has ended, at a handler or in a queue where messages end.
+    /// Duplicates may come later, so the queues from which messages return have to be empty too,
+    /// and handlers idle, for a while: what the broker is dead-lettering is in no queue's depth.
     pub(crate) async fn settled(&self, within: Duration) {
         let client = self.client().await;
         let (mut seen, mut rests_since) = (0, Instant::now());
@@ -144,7 +161,11 @@ impl Lab {
                 rests_since = Instant::now();
             }
             let rests = rests_since.elapsed() >= AT_REST;
-            if state.open <= state.stray && state.queued == 0 && rests { Ok(true) } else { Err(state.to_string()) }
+            if state.open <= state.stray && state.queued == 0 && rests {
+                Ok(true)
+            } else {
+                Err(state.to_string())
+            }
         })
         .await;
         // The account will show which messages these are.
@@ -170,10 +191,12 @@ impl Lab {
         let ended = book.record.record().ended();
         state.entries = book.record.record().entries.len();
         // What was sent and not confirmed exists if a handler has seen it.
-        let seen: BTreeSet<u64> = book.record.record().entries.iter().map(|entry| entry.id).collect();
+        let seen: BTreeSet<u64> =
+            book.record.record().entries.iter().map(|entry| entry.id).collect();
         let exists = |expected: &&Expected| expected.confirmed || seen.contains(&expected.id);
         let existing = || book.expected.values().filter(exists);
-        let to_be_parked = existing().filter(|expected| matches!(expected.fate, Place::Parked(_))).count();
+        let to_be_parked =
+            existing().filter(|expected| matches!(expected.fate, Place::Parked(_))).count();
         let at_handlers = existing().filter(|expected| !matches!(expected.fate, Place::Parked(_)));
         state.open = at_handlers.filter(|expected| !ended.contains(&expected.id)).count();
         state.open += to_be_parked.saturating_sub(parked);

@@ -8,9 +8,11 @@ use crate::record::{Entry, Millis, Record, Step};
 
 /// How far two clocks of one machine may disagree.
 pub(crate) const CLOCKS: Millis = 2;
-/// How late an attempt may be, whatever the fault was. A dead letter that finds no leader is tried again after three minutes.
+/// How late an attempt may be, whatever the fault was. A dead letter that finds no leader is tried
+/// again after three minutes.
 const LATEST: Millis = 300_000;
-/// How long it may take from the check of the deadline to the handler's first line, on a busy machine.
+/// How long it may take from the check of the deadline to the handler's first line, on a busy
+/// machine.
 const STARTING: Millis = 15_000;
 
 /// Compares what was found with what was expected.
@@ -30,17 +32,22 @@ pub(crate) fn account(
     for (id, expected) in expected {
         let entries = attempts.get(id).map_or(&[][..], Vec::as_slice);
         let in_queues = found.ends.get(id).map_or(&[][..], Vec::as_slice);
-        let look = Look { expected, entries, in_queues, policy: &policies[expected.queue], allowed };
+        let look =
+            Look { expected, entries, in_queues, policy: &policies[expected.queue], allowed };
         runs_too_many += look.runs_too_many();
         account.enter(&look);
     }
     let bound = allowed.duplicates();
     if account.duplicates > bound {
-        account.breaches.push(format!("{} duplicates, and {bound} are allowed", account.duplicates));
+        account
+            .breaches
+            .push(format!("{} duplicates, and {bound} are allowed", account.duplicates));
     }
     let more_runs = allowed.more_runs() as usize * allowed.held;
     if runs_too_many > more_runs {
-        account.breaches.push(format!("{runs_too_many} handler runs too many, and {more_runs} are allowed"));
+        account
+            .breaches
+            .push(format!("{runs_too_many} handler runs too many, and {more_runs} are allowed"));
     }
     account
 }
@@ -93,7 +100,9 @@ impl Look<'_> {
         let Expected { fate, queue, .. } = self.expected;
         let places = self.places();
         // A duplicate that has not ended yet: a service that has stopped has handed it back.
-        let is_pending = |place| place == Place::Queued && places.contains(fate) && self.allowed.duplicates() > 0;
+        let is_pending = |place| {
+            place == Place::Queued && places.contains(fate) && self.allowed.duplicates() > 0
+        };
         for place in places.iter().copied() {
             if place != *fate && !self.allowed.instead.contains(&place) && !is_pending(place) {
                 breaches.push(format!("was found {place:?}, and was to be {fate:?}"));
@@ -101,7 +110,10 @@ impl Look<'_> {
         }
         for end in self.in_queues {
             if end.queue.is_some_and(|other| other != *queue) {
-                breaches.push(format!("of queue {queue} was found {:?} of queue {:?}", end.place, end.queue));
+                breaches.push(format!(
+                    "of queue {queue} was found {:?} of queue {:?}",
+                    end.place, end.queue
+                ));
             }
             if end.body != self.expected.body() {
                 breaches.push(format!("was found {:?} with another body", end.place));
@@ -129,16 +141,20 @@ impl Look<'_> {
         }
         let too_many = self.entries.iter().find(|entry| entry.hop > self.policy.waits);
         if let Some(entry) = too_many.filter(|_| !self.allowed.spent_waits) {
-            breaches.push(format!("had waited {} times, and {} are allowed", entry.hop, self.policy.waits));
+            breaches.push(format!(
+                "had waited {} times, and {} are allowed",
+                entry.hop, self.policy.waits
+            ));
         }
         breaches
     }
 
-    /// Checks that it is neither early nor lost in a wait, by the record and by the header, and not attempted after the deadline. Wrong
-    /// headers are not believed.
+    /// Checks that it is neither early nor lost in a wait, by the record and by the header, and not
+    /// attempted after the deadline. Wrong headers are not believed.
     fn mistimed(&self) -> Vec<String> {
         let mut breaches = Vec::new();
-        let is_to_be_right = |entry: &&Entry| entry.step == Step::Started && !self.allowed.wrong_times;
+        let is_to_be_right =
+            |entry: &&Entry| entry.step == Step::Started && !self.allowed.wrong_times;
         for entry in self.entries.iter().filter(is_to_be_right) {
             let early = entry.due.map_or(0, |due| due - entry.at);
             if early > CLOCKS {
@@ -146,17 +162,25 @@ impl Look<'_> {
             }
             for deadline in [entry.deadline, self.expected.deadline].into_iter().flatten() {
                 if entry.at > deadline + STARTING {
-                    breaches.push(format!("was attempted {} ms after its deadline", entry.at - deadline));
+                    breaches.push(format!(
+                        "was attempted {} ms after its deadline",
+                        entry.at - deadline
+                    ));
                 }
             }
         }
         for (hop, delay) in self.policy.delays.iter().enumerate() {
             let first = |step, hop| {
-                let of_the_hop = self.entries.iter().filter(|entry| entry.step == step && entry.hop == hop as u32);
+                let of_the_hop = self
+                    .entries
+                    .iter()
+                    .filter(|entry| entry.step == step && entry.hop == hop as u32);
                 of_the_hop.map(|entry| entry.at).min()
             };
             // A handler that hung or panicked has not recorded its failure.
-            let (Some(failed), Some(next)) = (first(Step::Failed, hop), first(Step::Started, hop + 1)) else {
+            let (Some(failed), Some(next)) =
+                (first(Step::Failed, hop), first(Step::Started, hop + 1))
+            else {
                 continue;
             };
             let waited = next - failed;
@@ -181,7 +205,8 @@ impl Account {
         match places.iter().min() {
             // Its fate, if it has one. A duplicate elsewhere is counted separately.
             Some(first) => {
-                let place = if places.contains(&look.expected.fate) { look.expected.fate } else { *first };
+                let place =
+                    if places.contains(&look.expected.fate) { look.expected.fate } else { *first };
                 self.places.entry(place).or_default().insert(id);
             }
             None => {

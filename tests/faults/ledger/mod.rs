@@ -1,4 +1,5 @@
-//! The ledger: what a case allows, what was found, and what happened to its messages. It tracks identities, not counts.
+//! The ledger: what a case allows, what was found, and what happened to its messages. It tracks
+//! identities, not counts.
 
 mod audit;
 
@@ -11,10 +12,12 @@ use rehop_testing::Received;
 use crate::expectation::Place;
 pub(crate) use audit::{CLOCKS, account};
 
-/// What a case allows beyond the one fate of each message. Anything else that is found is a failure.
+/// What a case allows beyond the one fate of each message. Anything else that is found is a
+/// failure.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Allowed {
-    /// How often the faults make the broker take back what a process holds, or make the process send its copies again.
+    /// How often the faults make the broker take back what a process holds, or make the process
+    /// send its copies again.
     losses: u32,
     /// How many messages this can be each time.
     held: usize,
@@ -35,7 +38,8 @@ impl Allowed {
         Self::default()
     }
 
-    /// A loss charges up to `held` messages, at most the prefetch. Each may then be attempted once more, and end once more.
+    /// A loss charges up to `held` messages, at most the prefetch. Each may then be attempted once
+    /// more, and end once more.
     pub(crate) fn losses(times: usize, held: usize) -> Self {
         Self { losses: times as u32, held, ..Self::default() }
     }
@@ -46,7 +50,8 @@ impl Allowed {
         self
     }
 
-    /// A loss can charge messages that have not ended, and that therefore cannot end twice. Over all losses, at most so many had ended.
+    /// A loss can charge messages that have not ended, and that therefore cannot end twice. Over
+    /// all losses, at most so many had ended.
     pub(crate) fn duplicates_at_most(mut self, count: usize) -> Self {
         self.duplicates = Some(count);
         self
@@ -101,12 +106,19 @@ fn own_body(message: &Received) -> Vec<u8> {
 
 impl Found {
     /// The messages taken out of a queue. A message is identified by its id, which no hop changes.
-    pub(crate) fn received(&mut self, messages: &[Received], queue: Option<usize>, place: impl Fn(&Received) -> Place) {
+    pub(crate) fn received(
+        &mut self,
+        messages: &[Received],
+        queue: Option<usize>,
+        place: impl Fn(&Received) -> Place,
+    ) {
         for message in messages {
             let id = message.properties.message_id.as_deref().and_then(|id| id.parse::<u64>().ok());
             match id {
                 Some(id) => self.add(id, place(message), queue, own_body(message)),
-                None => self.foreign.push(format!("{:?} is not a message of this case", message.text())),
+                None => {
+                    self.foreign.push(format!("{:?} is not a message of this case", message.text()))
+                }
             }
         }
     }

@@ -17,8 +17,8 @@ pub(crate) struct Config {
     pub(crate) queues: Vec<QueueConfig>,
     /// The topology is only checked, not declared.
     pub(crate) only_checks: bool,
-    /// Uses the settings in the repository's `config/` with this profile, and the environment. Then only the names of the queues
-    /// in this configuration count.
+    /// Uses the settings in the repository's `config/` with this profile, and the environment. Then
+    /// only the names of the queues in this configuration count.
     pub(crate) shipped: Option<Shipped>,
     /// The process has this wall clock, and not the machine's.
     pub(crate) clock: Option<Clock>,
@@ -112,14 +112,17 @@ impl Config {
         settings.broker.tls.cert_file.clone_from(&self.cert_file);
         settings.broker.tls.key_file.clone_from(&self.key_file);
         settings.shutdown.grace = self.grace;
-        // Each rung is a quorum queue, and no case waits for longer than the three shortest together.
+        // Each rung is a quorum queue, and no case waits for longer than the three shortest
+        // together.
         settings.ladder.max = Duration::from_secs(7);
-        settings.topology = if self.only_checks { TopologyMode::Check } else { TopologyMode::Declare };
+        settings.topology =
+            if self.only_checks { TopologyMode::Check } else { TopologyMode::Declare };
         // The default has to fit the ack timeout, too.
         settings.consume.handler_timeout = Some(self.work().handler_timeout);
         for config in &self.queues {
             let queue = settings.queue_mut(&config.name);
-            queue.declare = if config.existing.is_some() { Declare::Existing } else { Declare::Own };
+            queue.declare =
+                if config.existing.is_some() { Declare::Existing } else { Declare::Own };
             queue.queue_type = config.existing;
             queue.parked.clone_from(&config.parked);
             let delays = config.delays.iter().copied().map(Duration::from_millis).collect();
@@ -150,7 +153,8 @@ impl Config {
 impl Shipped {
     /// Runs in the service's own process, which has the right environment.
     fn settings(&self) -> Settings {
-        let loader = Loader::new().directory(Path::new(env!("CARGO_MANIFEST_DIR")).join("../config"));
+        let loader =
+            Loader::new().directory(Path::new(env!("CARGO_MANIFEST_DIR")).join("../config"));
         let loader = match &self.profile {
             Some(profile) => loader.profile(profile),
             None => loader,

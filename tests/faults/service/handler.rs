@@ -25,7 +25,8 @@ pub(crate) enum Does {
     Slow(u64),
     /// Fails until the message has waited this often.
     Fail(u32),
-    /// Fails until the message has waited [`ASKS`] times, and asks for this many milliseconds each time.
+    /// Fails until the message has waited [`ASKS`] times, and asks for this many milliseconds each
+    /// time.
     Ask(u64),
     Permanent,
     Discard,
@@ -83,7 +84,8 @@ impl Work {
             Some(HeaderValue::Int(millis)) if job.hop() > 0 => Some(millis),
             _ => None,
         };
-        let due = millis("rehop-due-at").or_else(|| Some(millis("rehop-waiting-since")? + millis("rehop-wait-for")?));
+        let due = millis("rehop-due-at")
+            .or_else(|| Some(millis("rehop-waiting-since")? + millis("rehop-wait-for")?));
         let deadline = job.deadline().map(|deadline| deadline.as_millis());
         Entry {
             at: now(),

@@ -1,5 +1,5 @@
-//! The service under test: a separate process that embeds rehop, records what it handles in a file, and can be killed. It is this
-//! same program, started again.
+//! The service under test: a separate process that embeds rehop, records what it handles in a file,
+//! and can be killed. It is this same program, started again.
 
 mod config;
 mod handler;
@@ -27,13 +27,15 @@ pub(crate) use supervised::Supervised;
 
 use crate::ground::SOON;
 
-/// Holds the configuration, and tells this program to run as the service. Variables with `REHOP_TEST_` are not settings.
+/// Holds the configuration, and tells this program to run as the service. Variables with
+/// `REHOP_TEST_` are not settings.
 const CONFIG: &str = "REHOP_TEST_FAULTS_SERVICE";
 
 /// A process logs this once SIGTERM tells it to stop. Before, the signal would end it at once.
 const LISTENS: &str = "listens for SIGTERM";
 
-/// The service logs this once it has stopped, followed by how many milliseconds earlier the signal had arrived.
+/// The service logs this once it has stopped, followed by how many milliseconds earlier the signal
+/// had arrived.
 const SHUTDOWN_TOOK: &str = "milliseconds from the signal to the end of the service:";
 
 /// Runs the service and never returns, if that is what this process was started for.
@@ -53,14 +55,16 @@ pub(crate) fn run_process(work: impl Future<Output = bool>) -> ! {
         .with_writer(std::io::stderr)
         .with_env_filter("info,rehop=trace,lapin=warn")
         .init();
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
     let ended = runtime.block_on(work);
     // A handler that blocks its thread must not keep the process from ending.
     runtime.shutdown_background();
     std::process::exit(if ended { 0 } else { 1 });
 }
 
-/// What this process is told on its standard input. It ends when the process that started it is gone.
+/// What this process is told on its standard input. It ends when the process that started it is
+/// gone.
 pub(crate) fn listen() -> watch::Receiver<bool> {
     let (open, go) = watch::channel(false);
     std::thread::spawn(move || {
@@ -124,7 +128,8 @@ async fn run(
     let record = OpenOptions::new().create(true).append(true).open(&config.record).unwrap();
     let mut service = rehop::Service::new(&config.settings());
     for (index, queue) in config.queues.iter().enumerate() {
-        let work = Arc::new(Work { queue: index, record: record.try_clone().unwrap(), go: go.clone() });
+        let work =
+            Arc::new(Work { queue: index, record: record.try_clone().unwrap(), go: go.clone() });
         service = service.consumer(queue.name.clone(), move |job: Message<Job>| {
             let work = work.clone();
             async move { work.handle(job).await }
@@ -142,10 +147,12 @@ pub(crate) struct Service {
     grace: Duration,
 }
 
-/// How much later than the end of its grace time a service may have stopped, by its own clock: a busy machine does not run it at once.
+/// How much later than the end of its grace time a service may have stopped, by its own clock: a
+/// busy machine does not run it at once.
 const LATE: Duration = Duration::from_secs(15);
 
-/// How long a signal to a process and the end of a process may take. That is the machine's time, not the service's.
+/// How long a signal to a process and the end of a process may take. That is the machine's time,
+/// not the service's.
 const MACHINE: Duration = Duration::from_secs(30);
 
 impl Service {
@@ -184,13 +191,18 @@ impl Service {
 
     /// Kills it with SIGKILL, and checks that this is what ended it.
     pub(crate) async fn kill(mut self) {
-        assert!(self.is_running(), "it was running until it was killed; its log is {}", self.log.display());
+        assert!(
+            self.is_running(),
+            "it was running until it was killed; its log is {}",
+            self.log.display()
+        );
         self.child.kill().await.unwrap();
         let status = self.child.wait().await.unwrap();
         assert_eq!(status.signal(), Some(9), "the signal has ended it");
     }
 
-    /// Kills it with SIGKILL, unless it ends by itself before. Returns whether the signal has ended it.
+    /// Kills it with SIGKILL, unless it ends by itself before. Returns whether the signal has ended
+    /// it.
     pub(crate) async fn kill_if_running(mut self) -> bool {
         // What has ended by itself cannot be killed.
         let _ = self.child.start_kill();
@@ -210,7 +222,11 @@ impl Service {
     pub(crate) async fn terminate(&mut self) {
         let begun = Instant::now();
         while !self.log().contains(LISTENS) {
-            assert!(begun.elapsed() < SOON, "the process listens for SIGTERM; its log is {}", self.log.display());
+            assert!(
+                begun.elapsed() < SOON,
+                "the process listens for SIGTERM; its log is {}",
+                self.log.display()
+            );
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         let pid = Pid::from_raw(self.pid() as i32);
@@ -222,12 +238,15 @@ impl Service {
     pub(crate) async fn ended(&mut self, within: Duration) -> Result<bool, String> {
         match tokio::time::timeout(within, self.child.wait()).await {
             Ok(status) => Ok(status.unwrap().success()),
-            Err(_) => Err(format!("the service did not end within {within:?}; its log is {}", self.log.display())),
+            Err(_) => Err(format!(
+                "the service did not end within {within:?}; its log is {}",
+                self.log.display()
+            )),
         }
     }
 
-    /// Shuts it down gracefully, and checks that this takes no longer than the grace time. Returns how long it took, from the arrival of
-    /// the signal until the service had stopped.
+    /// Shuts it down gracefully, and checks that this takes no longer than the grace time. Returns
+    /// how long it took, from the arrival of the signal until the service had stopped.
     pub(crate) async fn stop(&mut self) -> Duration {
         self.terminate().await;
         let in_order = self.ended(self.grace + MACHINE).await.unwrap();

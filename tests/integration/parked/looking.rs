@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use rehop::Failure;
-use rehop_operator::parked::{DiscardRequest, Exported, ImportRequest, ListRequest, ParkedError, ReplayRequest};
+use rehop_operator::parked::{
+    DiscardRequest, Exported, ImportRequest, ListRequest, ParkedError, ReplayRequest,
+};
 use rehop_testing::{Broker, Publish, eventually};
 use tokio::time::timeout;
 
@@ -19,8 +21,12 @@ async fn a_scan_is_the_head_of_the_queue_and_a_look_at_a_part_keeps_the_order() 
     for _ in 0..3 {
         let listing = fixture.operator().with_prefetch(3).list(&request).await.unwrap();
         assert_eq!((listing.depth, listing.looked_at, listing.matched), (20, 8, 8));
-        let errors: Vec<_> = listing.messages.iter().filter_map(|message| message.error.clone()).collect();
-        assert_eq!(errors, ["cannot charge order 0", "cannot charge order 1", "cannot charge order 2"]);
+        let errors: Vec<_> =
+            listing.messages.iter().filter_map(|message| message.error.clone()).collect();
+        assert_eq!(
+            errors,
+            ["cannot charge order 0", "cannot charge order 1", "cannot charge order 2"]
+        );
     }
     assert_eq!(fixture.parked_bodies().await, numbered(20));
 }
@@ -34,14 +40,17 @@ async fn a_queue_whose_leader_is_slow_is_not_taken_for_empty() {
     }
     let fixture = Fixture::new("slow-leader").await;
     fixture.park(numbered(3)).await;
-    // The leader goes on by itself, after longer than the broker waits for it: another command could take longer than an empty queue is
-    // doubted.
+    // The leader goes on by itself, after longer than the broker waits for it: another command
+    // could take longer than an empty queue is doubted.
     let stop_briefly = async || {
         let leader = format!("Leader = whereis('%2F_{}')", fixture.parked());
-        let told = format!("{leader}, ok = sys:suspend(Leader), timer:apply_after(2000, sys, resume, [Leader]), ok.");
+        let told = format!(
+            "{leader}, ok = sys:suspend(Leader), timer:apply_after(2000, sys, resume, [Leader]), ok."
+        );
         broker.rabbitmqctl(&["eval", &told]).await.unwrap();
     };
-    // The time of an answer tells such a leader, so a busy machine may deceive a look now and then. Without the check, each is deceived.
+    // The time of an answer tells such a leader, so a busy machine may deceive a look now and then.
+    // Without the check, each is deceived.
     for tries in 1.. {
         stop_briefly().await;
         let depth = fixture.operator().depth().await.unwrap();
@@ -54,7 +63,8 @@ async fn a_queue_whose_leader_is_slow_is_not_taken_for_empty() {
     assert_eq!(fixture.client.depth(&fixture.parked()).await.unwrap(), 3);
 }
 
-/// Otherwise a list would show nothing, a replay would succeed, and an import would publish what is already there.
+/// Otherwise a list would show nothing, a replay would succeed, and an import would publish what is
+/// already there.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_queue_whose_leader_is_silent_is_an_error_and_not_taken_for_empty() {
     let broker = Broker::shared().await;
@@ -63,7 +73,8 @@ async fn a_queue_whose_leader_is_silent_is_an_error_and_not_taken_for_empty() {
     }
     let mut fixture = Fixture::new("mute-leader").await;
     fixture.park(numbered(3)).await;
-    // A queue that seems to be empty is doubted for 5 s of it, and a busy broker needs time for its other answers.
+    // A queue that seems to be empty is doubted for 5 s of it, and a busy broker needs time for its
+    // other answers.
     fixture.settings.broker.timeout = Duration::from_secs(25);
     let tell = async |what: &str| {
         let told = format!("sys:{what}(whereis('%2F_{}')).", fixture.parked());
@@ -72,13 +83,17 @@ async fn a_queue_whose_leader_is_silent_is_an_error_and_not_taken_for_empty() {
     let operator = fixture.operator();
     let command = format!("`rabbitmq-queues quorum_status \"{}\"`", fixture.parked());
     let names_it = |ended: &Result<(), ParkedError>| match ended {
-        Err(error @ ParkedError::Broker(rehop::Error::Unavailable { .. })) => error.to_string().contains(&command),
+        Err(error @ ParkedError::Broker(rehop::Error::Unavailable { .. })) => {
+            error.to_string().contains(&command)
+        }
         _ => false,
     };
-    // The time of an answer tells such a leader, so a busy machine may deceive a look now and then. Without the check, each is deceived.
+    // The time of an answer tells such a leader, so a busy machine may deceive a look now and then.
+    // Without the check, each is deceived.
     for tries in 1.. {
         tell("suspend").await;
-        let (request, nothing) = (ReplayRequest::default(), Vec::<Result<Exported, ParkedError>>::new());
+        let (request, nothing) =
+            (ReplayRequest::default(), Vec::<Result<Exported, ParkedError>>::new());
         let ends = [
             operator.depth().await.map(drop),
             operator.list(&ListRequest::default()).await.map(drop),
@@ -100,11 +115,13 @@ async fn a_look_that_is_dropped_gives_everything_back() {
     fixture.park(numbered(30)).await;
     let operator = fixture.operator().with_prefetch(5);
     for millis in [1, 5, 20, 50, 80] {
-        let _ = timeout(Duration::from_millis(millis), operator.list(&ListRequest::default())).await;
+        let _ =
+            timeout(Duration::from_millis(millis), operator.list(&ListRequest::default())).await;
     }
     fixture.has_depth(&fixture.parked(), 30).await;
     // The lock goes with its connection, which the broker may close a little later.
-    let listed = async || operator.list(&ListRequest::default()).await.map(|listing| listing.matched == 30);
+    let listed =
+        async || operator.list(&ListRequest::default()).await.map(|listing| listing.matched == 30);
     eventually(SOON, "the queue can be listed again", listed).await.unwrap();
     // The broker closes the channels of a lost connection in any order.
     let (mut bodies, mut expected) = (fixture.parked_bodies().await, numbered(30));
@@ -117,7 +134,11 @@ async fn a_look_that_is_dropped_gives_everything_back() {
 async fn a_message_is_shown_with_its_history_its_headers_and_its_body_and_secrets_are_masked() {
     let fixture = Fixture::new("show").await;
     fixture.declare().await;
-    let message = fixture.to_queue().message_id("seven").header("authorization", "hunter2").header("tenant", "a");
+    let message = fixture
+        .to_queue()
+        .message_id("seven")
+        .header("authorization", "hunter2")
+        .header("tenant", "a");
     let message = message.json(&serde_json::json!({"id": 7, "password": "hunter2"}));
     fixture.client.publish(message).await.unwrap();
     let run = fixture.serve_always(Err(Failure::permanent("no"))).await;
@@ -139,7 +160,10 @@ async fn a_message_is_shown_with_its_history_its_headers_and_its_body_and_secret
         (&json["reason"], &json["history"][0]["message"], &json["message_id"]),
         (&"permanent".into(), &"no".into(), &"seven".into())
     );
-    assert_eq!((&json["headers"]["authorization"], &json["headers"]["tenant"]), (&"***".into(), &"a".into()));
+    assert_eq!(
+        (&json["headers"]["authorization"], &json["headers"]["tenant"]),
+        (&"***".into(), &"a".into())
+    );
     assert_eq!(json["body"]["json"], serde_json::json!({"id": 7, "password": "***"}));
     let revealed = fixture.operator().reveal().show(chain, None).await.unwrap();
     let revealed = serde_json::to_value(&revealed.messages[0]).unwrap();
@@ -157,18 +181,24 @@ async fn messages_that_may_be_near_a_limit_are_not_looked_at() {
     // Somebody else's queue, which has no high limit.
     fixture
         .client
-        .declare_queue(&fixture.parked(), serde_json::json!({"x-queue-type": "quorum", "x-delivery-limit": 30}))
+        .declare_queue(
+            &fixture.parked(),
+            serde_json::json!({"x-queue-type": "quorum", "x-delivery-limit": 30}),
+        )
         .await
         .unwrap();
     fixture.client.publish(Publish::to_queue(fixture.parked()).body("a")).await.unwrap();
     let url = fixture.settings.broker.url.expose();
-    let connection = lapin::Connection::connect(url, lapin::ConnectionProperties::default()).await.unwrap();
+    let connection =
+        lapin::Connection::connect(url, lapin::ConnectionProperties::default()).await.unwrap();
     let mut refused = None;
     for _ in 0..40 {
         // A reject counts on every version.
         let channel = connection.create_channel().await.unwrap();
         let options = lapin::options::BasicGetOptions { no_ack: false };
-        let Some(got) = channel.basic_get(fixture.parked().into(), options).await.unwrap() else { break };
+        let Some(got) = channel.basic_get(fixture.parked().into(), options).await.unwrap() else {
+            break;
+        };
         got.delivery.reject(lapin::options::BasicRejectOptions { requeue: true }).await.unwrap();
         channel.close(200, "looked".into()).await.unwrap();
         match fixture.operator().list(&ListRequest::default()).await {
@@ -190,7 +220,8 @@ async fn messages_that_may_be_near_a_limit_are_not_looked_at() {
     fixture.has_depth(&fixture.parked(), 1).await;
 }
 
-/// Where looks count, six of them would delete a message of the first queue, and on 3.10 one would delete that of the second.
+/// Where looks count, six of them would delete a message of the first queue, and on 3.10 one would
+/// delete that of the second.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_number_of_looks_deletes_a_message_of_a_queue_with_a_low_limit() {
     for limit in [5, -1] {
@@ -205,7 +236,9 @@ async fn no_number_of_looks_deletes_a_message_of_a_queue_with_a_low_limit() {
             match operator.list(&ListRequest::default()).await {
                 Ok(listing) => assert_eq!((listing.depth, listing.matched), (1, 1)),
                 Err(error) => {
-                    let ParkedError::LowLimit { limit: found, .. } = &error else { panic!("{error}") };
+                    let ParkedError::LowLimit { limit: found, .. } = &error else {
+                        panic!("{error}")
+                    };
                     assert_eq!(*found, limit, "{error}");
                 }
             }
@@ -222,8 +255,9 @@ async fn a_list_shows_how_far_it_is_and_ends_when_it_has_as_many_as_are_wanted()
     fixture.client.publish_many((0..1_500).map(message)).await.unwrap();
     fixture.has_depth(&fixture.parked(), 1_500).await;
     let mut seen = Vec::new();
-    let observe =
-        |listing: &rehop_operator::parked::Listing| seen.push((listing.depth, listing.looked_at, listing.matched));
+    let observe = |listing: &rehop_operator::parked::Listing| {
+        seen.push((listing.depth, listing.looked_at, listing.matched))
+    };
     let mut request = ListRequest::all(Default::default());
     let listing = fixture.operator().list_observed(&request, observe).await.unwrap();
     assert_eq!((listing.depth, listing.looked_at, listing.matched), (1_500, 1_500, 1_500));
@@ -246,11 +280,15 @@ async fn a_queue_with_a_single_active_consumer_is_looked_at_as_a_whole() {
     fixture.client.publish_many((0..5).map(message)).await.unwrap();
     fixture.has_depth(&fixture.parked(), 5).await;
     let operator = fixture.operator().with_prefetch(1);
-    let listing = timeout(SOON, operator.list(&ListRequest::default())).await.expect("the list ends").unwrap();
+    let listing = timeout(SOON, operator.list(&ListRequest::default()))
+        .await
+        .expect("the list ends")
+        .unwrap();
     assert_eq!((listing.depth, listing.looked_at), (5, 5));
     let mut request = DiscardRequest::default();
     request.filter.limit = Some(4);
-    let discarded = timeout(SOON, operator.discard(&request, |_| {}, never())).await.expect("the discard ends");
+    let discarded =
+        timeout(SOON, operator.discard(&request, |_| {}, never())).await.expect("the discard ends");
     assert_eq!(discarded.unwrap().tally.moved, 4);
     fixture.has_depth(&fixture.parked(), 1).await;
 }
@@ -264,11 +302,13 @@ async fn a_look_at_a_queue_whose_messages_another_consumer_gets_ends_in_time() {
     let message = |number: u32| Publish::to_queue(fixture.parked()).body(number.to_string());
     fixture.client.publish_many((0..3).map(message)).await.unwrap();
     let url = fixture.settings.broker.url.expose();
-    let connection = lapin::Connection::connect(url, lapin::ConnectionProperties::default()).await.unwrap();
+    let connection =
+        lapin::Connection::connect(url, lapin::ConnectionProperties::default()).await.unwrap();
     let channel = connection.create_channel().await.unwrap();
     channel.basic_qos(1, lapin::options::BasicQosOptions::default()).await.unwrap();
     let options = lapin::options::BasicConsumeOptions::default();
-    let consuming = channel.basic_consume(fixture.parked().into(), "".into(), options, Default::default());
+    let consuming =
+        channel.basic_consume(fixture.parked().into(), "".into(), options, Default::default());
     let _consumer = consuming.await.unwrap();
     fixture.has_depth(&fixture.parked(), 2).await;
 
@@ -276,7 +316,10 @@ async fn a_look_at_a_queue_whose_messages_another_consumer_gets_ends_in_time() {
     fixture.settings.broker.consumer_timeout = Duration::from_secs(10);
     fixture.settings.consume.handler_timeout = Some(Duration::from_secs(1));
     let operator = fixture.operator();
-    let listing = timeout(SOON, operator.list(&ListRequest::default())).await.expect("the list ends").unwrap();
+    let listing = timeout(SOON, operator.list(&ListRequest::default()))
+        .await
+        .expect("the list ends")
+        .unwrap();
     assert_eq!((listing.depth, listing.looked_at), (2, 0));
     // Nothing is moved without a way back.
     fixture
@@ -284,9 +327,14 @@ async fn a_look_at_a_queue_whose_messages_another_consumer_gets_ends_in_time() {
         .declare_exchange(&fixture.namespace.exchange("park"), "direct", serde_json::json!({}))
         .await
         .unwrap();
-    fixture.client.declare_queue(&fixture.stray(), serde_json::json!({"x-queue-type": "quorum"})).await.unwrap();
+    fixture
+        .client
+        .declare_queue(&fixture.stray(), serde_json::json!({"x-queue-type": "quorum"}))
+        .await
+        .unwrap();
     let request = DiscardRequest::default();
-    let discarded = timeout(SOON, operator.discard(&request, |_| {}, never())).await.expect("the discard ends");
+    let discarded =
+        timeout(SOON, operator.discard(&request, |_| {}, never())).await.expect("the discard ends");
     let error = discarded.unwrap_err();
     assert!(matches!(error, ParkedError::Incomplete { looked_at: 0, wanted: 2, .. }), "{error}");
     fixture.has_depth(&fixture.parked(), 2).await;

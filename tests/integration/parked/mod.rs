@@ -17,12 +17,14 @@ impl Fixture {
         Parked::open(&self.settings, Place::queue(self.queue.clone())).unwrap()
     }
 
-    /// Parks messages with these bodies, in this order, by a handler that fails with each body's text.
+    /// Parks messages with these bodies, in this order, by a handler that fails with each body's
+    /// text.
     pub(crate) async fn park(&self, bodies: impl IntoIterator<Item = String>) {
         let mut fixture = Self::at("unused", self.settings.broker.url.expose()).await;
         fixture.settings = self.settings.clone();
         fixture.queue.clone_from(&self.queue);
-        // One at a time: a wider window is several subscriptions, between which nothing keeps the order.
+        // One at a time: a wider window is several subscriptions, between which nothing keeps the
+        // order.
         fixture.consume().concurrency = Some(1);
         fixture.consume().prefetch = Some(1);
         let failing = fixture

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use rehop_operator::parked::{
-    DiscardRequest, EditRequest, Exported, Filter, ImportRequest, ListRequest, Parked, ParkedError, Place, Planned,
-    RampSettings, RestoreRequest, Stop,
+    DiscardRequest, EditRequest, Exported, Filter, ImportRequest, ListRequest, Parked, ParkedError,
+    Place, Planned, RampSettings, RestoreRequest, Stop,
 };
 use rehop_testing::{Publish, Received};
 use serde_json::json;
@@ -32,9 +32,14 @@ async fn discarded_messages_are_kept_and_can_be_replayed() {
         .await
         .unwrap();
     let [message] = &listing.messages[..] else { panic!("{listing:?}") };
-    assert_eq!((message.reason.as_str(), message.destination.as_deref()), ("permanent", Some(fixture.queue.as_str())));
+    assert_eq!(
+        (message.reason.as_str(), message.destination.as_deref()),
+        ("permanent", Some(fixture.queue.as_str()))
+    );
     assert_eq!(message.error.as_deref(), Some("cannot charge order 3"));
-    let (run, seen) = fixture.serve_noting(|message| String::from_utf8_lossy(&message.body).into_owned(), Ok(())).await;
+    let (run, seen) = fixture
+        .serve_noting(|message| String::from_utf8_lossy(&message.body).into_owned(), Ok(()))
+        .await;
     let replayed = bin.replay(&super::request(ramp(&[5])), |_| {}, never()).await.unwrap();
     assert!(replayed.is_success(), "{replayed:?}");
     assert_eq!(seen.reaches(1).await, ["order 3"]);
@@ -79,17 +84,28 @@ async fn exactly_what_a_discard_moved_is_restored_as_it_was() {
     let mut request = RestoreRequest::default();
     (request.filter, request.expect) = (Filter::run(runs[1].0.clone()), Some(2));
     let refused = bin.restore(&request, |_| {}, never()).await.unwrap();
-    assert!(refused.stopped.is_some() && refused.tally.moved == 0, "another number is expected: {refused:?}");
+    assert!(
+        refused.stopped.is_some() && refused.tally.moved == 0,
+        "another number is expected: {refused:?}"
+    );
     request.expect = Some(1);
     let restored = bin.restore(&request, |_| {}, never()).await.unwrap();
     assert_eq!((restored.stopped, restored.tally.moved), (None, 1));
     fixture.has_depth(&fixture.parked(), 5).await;
-    assert_eq!(bin.list(&ListRequest::default()).await.unwrap().matched, 1, "the other discard is left alone");
+    assert_eq!(
+        bin.list(&ListRequest::default()).await.unwrap().matched,
+        1,
+        "the other discard is left alone"
+    );
     let twice = bin.restore(&request, |_| {}, never()).await.unwrap();
     assert_eq!(twice.tally.moved, 0, "nothing is restored twice");
     let after = fixture.client.get_all(&fixture.parked()).await.unwrap();
     let bodies: Vec<_> = after.iter().map(Received::text).collect();
-    assert_eq!(bodies, ["order 0", "order 2", "order 3", "order 5", "order 4"], "at the end of its queue");
+    assert_eq!(
+        bodies,
+        ["order 0", "order 2", "order 3", "order 5", "order 4"],
+        "at the end of its queue"
+    );
     assert_eq!(content(after.last().unwrap()), content(&before[4]));
     let elsewhere = fixture.operator().restore(&request, |_| {}, never()).await.unwrap_err();
     assert!(matches!(elsewhere, ParkedError::NotDiscarded), "{elsewhere}");
@@ -133,8 +149,13 @@ async fn nothing_is_moved_in_the_name_of_another_namespace_and_looking_goes_on()
         ];
         for refused in refused {
             let error = refused.unwrap_err();
-            let ParkedError::OtherNamespace { other: owner, namespace, .. } = &error else { panic!("{error}") };
-            assert_eq!((owner.as_str(), namespace), (fixture.namespace.name(), &settings.namespace));
+            let ParkedError::OtherNamespace { other: owner, namespace, .. } = &error else {
+                panic!("{error}")
+            };
+            assert_eq!(
+                (owner.as_str(), namespace),
+                (fixture.namespace.name(), &settings.namespace)
+            );
             assert!(error.to_string().contains(&format!("--namespace {owner}")), "{error}");
         }
     }
@@ -144,7 +165,8 @@ async fn nothing_is_moved_in_the_name_of_another_namespace_and_looking_goes_on()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn messages_that_another_namespace_parked_are_not_moved_out_of_a_queue_that_names_no_namespace() {
+async fn messages_that_another_namespace_parked_are_not_moved_out_of_a_queue_that_names_no_namespace()
+ {
     let fixture = Fixture::new("foreign-queue").await;
     fixture.declare().await;
     let (parked, park) = (fixture.parked(), fixture.namespace.exchange("park"));
@@ -152,7 +174,11 @@ async fn messages_that_another_namespace_parked_are_not_moved_out_of_a_queue_tha
     fixture.client.declare_queue(&parked, json!({ "x-queue-type": "quorum" })).await.unwrap();
     fixture.client.bind(&parked, &park, &fixture.queue, json!({})).await.unwrap();
     fixture.has_depth(&parked, 0).await;
-    fixture.client.publish(Publish::to(park, &fixture.queue).message_id("one").body("one")).await.unwrap();
+    fixture
+        .client
+        .publish(Publish::to(park, &fixture.queue).message_id("one").body("one"))
+        .await
+        .unwrap();
     fixture.has_depth(&parked, 1).await;
     let mut settings = fixture.settings.clone();
     settings.namespace = format!("{}-other", fixture.namespace.name());
@@ -171,7 +197,8 @@ async fn messages_that_another_namespace_parked_are_not_moved_out_of_a_queue_tha
         fixture.has_depth(&parked, 1).await;
     }
     assert_eq!(fixture.client.depth(&format!("{}.stray", settings.namespace)).await.unwrap(), 0);
-    let discarded = fixture.operator().discard(&DiscardRequest::default(), |_| {}, never()).await.unwrap();
+    let discarded =
+        fixture.operator().discard(&DiscardRequest::default(), |_| {}, never()).await.unwrap();
     assert_eq!(discarded.tally.moved, 1);
 }
 
@@ -179,21 +206,33 @@ async fn messages_that_another_namespace_parked_are_not_moved_out_of_a_queue_tha
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_moved_in_a_namespace_that_does_not_exist() {
     let fixture = Fixture::new("nowhere").await;
-    fixture.client.declare_queue(&fixture.parked(), json!({"x-queue-type": "quorum"})).await.unwrap();
-    fixture.client.publish(Publish::to_queue(fixture.parked()).message_id("one").body("one")).await.unwrap();
+    fixture
+        .client
+        .declare_queue(&fixture.parked(), json!({"x-queue-type": "quorum"}))
+        .await
+        .unwrap();
+    fixture
+        .client
+        .publish(Publish::to_queue(fixture.parked()).message_id("one").body("one"))
+        .await
+        .unwrap();
     fixture.has_depth(&fixture.parked(), 1).await;
     let operator = fixture.operator();
     assert_eq!(operator.list(&ListRequest::default()).await.unwrap().matched, 1);
     let (park, stray) = (fixture.namespace.exchange("park"), fixture.stray());
     let refused = async |missing: &str| {
-        let discarded = operator.discard(&DiscardRequest::default(), |_| {}, never()).await.map(drop);
+        let discarded =
+            operator.discard(&DiscardRequest::default(), |_| {}, never()).await.map(drop);
         let replayed = operator.replay(&request(ramp(&[1])), |_| {}, never()).await.map(drop);
         let edited = operator.edit(&EditRequest::new("one", "mended")).await.map(drop);
         for refused in [discarded, replayed, edited] {
             let error = refused.unwrap_err();
             assert!(matches!(error, ParkedError::NoSuchNamespace { .. }), "{error}");
             let text = error.to_string();
-            assert!(text.contains(missing) && text.contains(&fixture.settings.namespace), "{error}");
+            assert!(
+                text.contains(missing) && text.contains(&fixture.settings.namespace),
+                "{error}"
+            );
         }
     };
     refused(&park).await;
@@ -202,7 +241,11 @@ async fn nothing_is_moved_in_a_namespace_that_does_not_exist() {
 
     // A restore would publish to what does not exist, and its plan says so.
     let arguments = json!({"x-queue-type": "quorum"});
-    fixture.client.declare_queue(&fixture.namespace.exchange("discarded"), arguments).await.unwrap();
+    fixture
+        .client
+        .declare_queue(&fixture.namespace.exchange("discarded"), arguments)
+        .await
+        .unwrap();
     let bin = Parked::open(&fixture.settings, Place::Discarded).unwrap();
     let mut plan = ListRequest::default();
     plan.planned = Some(Planned::Restore);
@@ -219,8 +262,8 @@ async fn nothing_is_moved_in_a_namespace_that_does_not_exist() {
 async fn a_stray_message_that_was_discarded_is_restored_to_the_strays() {
     let fixture = Fixture::new("restore-stray").await;
     fixture.declare().await;
-    let to_nowhere =
-        Publish::to(format!("{}.return", fixture.namespace.name()), "key").header("rehop-return-to", "nowhere");
+    let to_nowhere = Publish::to(format!("{}.return", fixture.namespace.name()), "key")
+        .header("rehop-return-to", "nowhere");
     fixture.client.publish(to_nowhere.body("lost")).await.unwrap();
     fixture.has_depth(&fixture.stray(), 1).await;
     let stray = Parked::open(&fixture.settings, Place::Stray).unwrap();
@@ -238,14 +281,20 @@ async fn a_stray_message_that_was_discarded_is_restored_to_the_strays() {
     assert_eq!(bin.restore(&request, |_| {}, never()).await.unwrap().tally.moved, 1);
     fixture.has_depth(&fixture.stray(), 1).await;
     let after = stray.list(&rows()).await.unwrap().messages.remove(0);
-    assert_eq!((after.chain, after.exchange, after.destination), (before.chain, before.exchange, before.destination));
+    assert_eq!(
+        (after.chain, after.exchange, after.destination),
+        (before.chain, before.exchange, before.destination)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_discarded_from_a_queue_that_is_gone_stays_and_the_others_come_back_as_the_plan_says() {
+async fn what_was_discarded_from_a_queue_that_is_gone_stays_and_the_others_come_back_as_the_plan_says()
+ {
     let fixture = Fixture::new("restore-gone").await;
     fixture.declare().await;
-    let of = |exchange: &str, body: &str| Publish::to(fixture.namespace.exchange(exchange), &fixture.queue).body(body);
+    let of = |exchange: &str, body: &str| {
+        Publish::to(fixture.namespace.exchange(exchange), &fixture.queue).body(body)
+    };
     // A parked message comes first, and its queue is the one that is gone.
     fixture.client.publish_many(["one", "two"].map(|body| of("park", body))).await.unwrap();
     fixture.client.publish(of("stray", "three")).await.unwrap();
@@ -270,7 +319,10 @@ async fn what_was_discarded_from_a_queue_that_is_gone_stays_and_the_others_come_
     let restored = bin.restore(&RestoreRequest::default(), |_| {}, never()).await.unwrap();
     let tally = &restored.tally;
     assert_eq!((tally.matched, tally.moved, &restored.stopped), (4, 1, &None));
-    assert_eq!((plan.without_destination, tally.without_destination, tally.missing_destination), (1, 1, 2));
+    assert_eq!(
+        (plan.without_destination, tally.without_destination, tally.missing_destination),
+        (1, 1, 2)
+    );
     fixture.has_depth(&discarded, 3).await;
     fixture.has_depth(&fixture.stray(), 1).await;
 
@@ -291,7 +343,9 @@ async fn an_edited_message_is_handled_and_its_original_is_kept() {
     let chain = operator.list(&rows).await.unwrap().messages[2].chain.clone();
     let (message, body) = operator.body(&chain).await.unwrap();
     assert_eq!((message.size, &body[..]), (7, &b"order 2"[..]));
-    let (run, seen) = fixture.serve_noting(|message| String::from_utf8_lossy(&message.body).into_owned(), Ok(())).await;
+    let (run, seen) = fixture
+        .serve_noting(|message| String::from_utf8_lossy(&message.body).into_owned(), Ok(()))
+        .await;
     let mut request = EditRequest::new(chain.clone(), "mended");
     (request.original, request.follow) = (Some(body), SOON);
     let edited = operator.edit(&request).await.unwrap();
@@ -315,14 +369,16 @@ async fn an_edited_message_is_handled_and_its_original_is_kept() {
     run.stop().await;
 }
 
-/// The broker's answer about the first of these names would not fit into AMQP, and would end the connection; without its line end, the
-/// second would be another queue's.
+/// The broker's answer about the first of these names would not fit into AMQP, and would end the
+/// connection; without its line end, the second would be another queue's.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_for_a_queue_that_no_broker_can_be_asked_about_is_not_edited() {
     let fixture = Fixture::new("edit-unsayable").await;
     fixture.declare().await;
     for (chain, queue) in [("one", "語".repeat(85)), ("two", format!("{}\n", fixture.queue))] {
-        let stray = Publish::to(fixture.stray(), "order.created").message_id(chain).header("rehop-return-to", queue);
+        let stray = Publish::to(fixture.stray(), "order.created")
+            .message_id(chain)
+            .header("rehop-return-to", queue);
         fixture.client.publish(stray).await.unwrap();
         let operator = Parked::open(&fixture.settings, Place::Stray).unwrap();
         let error = operator.edit(&EditRequest::new(chain, "mended")).await.unwrap_err();
@@ -350,10 +406,16 @@ async fn exported_messages_are_imported_once_and_replayed_like_any_other() {
         fixture.client.get(&fixture.parked()).await.unwrap().unwrap();
     }
     fixture.has_depth(&fixture.parked(), 20).await;
-    let imported = operator.import(&ImportRequest::default(), exported.iter().cloned().map(Ok), never()).await.unwrap();
+    let imported = operator
+        .import(&ImportRequest::default(), exported.iter().cloned().map(Ok), never())
+        .await
+        .unwrap();
     assert_eq!((imported.imported, imported.already_there), (10, 20));
     let (run, seen) = fixture
-        .serve_noting(|message| (String::from_utf8_lossy(&message.body).into_owned(), message.errors().len()), Ok(()))
+        .serve_noting(
+            |message| (String::from_utf8_lossy(&message.body).into_owned(), message.errors().len()),
+            Ok(()),
+        )
         .await;
     let replayed = operator.replay(&request(RampSettings::none()), |_| {}, never()).await.unwrap();
     assert!(replayed.is_success(), "{replayed:?}");
@@ -408,7 +470,10 @@ async fn messages_of_a_work_queue_that_does_not_exist_or_parks_elsewhere_are_not
     let checked = operator.check_import(lines()).await.unwrap_err();
     let imported = operator.import(&ImportRequest::default(), lines(), never()).await.unwrap_err();
     for error in [checked, imported].map(|error| error.to_string()) {
-        assert!(error.contains(&format!("{:?}", fixture.queue)) && error.contains("does not exist"), "{error}");
+        assert!(
+            error.contains(&format!("{:?}", fixture.queue)) && error.contains("does not exist"),
+            "{error}"
+        );
     }
     fixture.has_depth(&fixture.parked(), 0).await;
     fixture.has_depth(&fixture.stray(), 0).await;
@@ -420,7 +485,10 @@ async fn messages_of_a_work_queue_that_does_not_exist_or_parks_elsewhere_are_not
     let expected = "line 2 cannot be imported: it belongs to queue \"elsewhere\", which parks in \"elsewhere.parked\"";
     assert!(other.starts_with(expected), "{other}");
     assert_eq!(plan(&operator, lines()).await.unwrap(), (2, 0));
-    assert_eq!(operator.import(&ImportRequest::default(), lines(), never()).await.unwrap().imported, 2);
+    assert_eq!(
+        operator.import(&ImportRequest::default(), lines(), never()).await.unwrap().imported,
+        2
+    );
     fixture.has_depth(&fixture.parked(), 2).await;
 }
 
@@ -458,7 +526,11 @@ async fn the_plan_of_an_import_asks_for_the_work_queues_of_those_messages_alone_
     let lines = || exported.iter().cloned().map(Ok);
     fixture.client.delete_queue(&fixture.queue).await.unwrap();
 
-    assert_eq!(plan(&operator, lines()).await.unwrap(), (0, 3), "all are there, so nothing is needed");
+    assert_eq!(
+        plan(&operator, lines()).await.unwrap(),
+        (0, 3),
+        "all are there, so nothing is needed"
+    );
     assert_eq!(import(&operator, lines()).await.unwrap(), (0, 3));
     // One of the two that are alike is gone.
     fixture.client.purge(&fixture.parked()).await.unwrap();
@@ -466,7 +538,10 @@ async fn the_plan_of_an_import_asks_for_the_work_queues_of_those_messages_alone_
     fixture.has_depth(&fixture.parked(), 2).await;
     let [planned, imported] = [plan(&operator, lines()).await, import(&operator, lines()).await];
     for error in [planned.unwrap_err().to_string(), imported.unwrap_err().to_string()] {
-        assert!(error.contains(&format!("{:?}", fixture.queue)) && error.contains("does not exist"), "{error}");
+        assert!(
+            error.contains(&format!("{:?}", fixture.queue)) && error.contains("does not exist"),
+            "{error}"
+        );
     }
     fixture.declare().await;
     assert_eq!(plan(&operator, lines()).await.unwrap(), (1, 2));
@@ -475,7 +550,8 @@ async fn the_plan_of_an_import_asks_for_the_work_queues_of_those_messages_alone_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_plan_of_an_import_into_the_discarded_messages_declares_nothing_and_knows_what_is_there() {
+async fn the_plan_of_an_import_into_the_discarded_messages_declares_nothing_and_knows_what_is_there()
+ {
     let fixture = Fixture::new("import-plan-bin").await;
     fixture.park(numbered(2)).await;
     let (mut exported, discarded) = (Vec::new(), format!("{}.discarded", fixture.namespace.name()));

@@ -2,7 +2,8 @@
 
 use rehop::Error;
 use rehop_operator::parked::{
-    DiscardRequest, EditRequest, Filter, ImportRequest, ListRequest, Parked, ParkedError, Place, RestoreRequest,
+    DiscardRequest, EditRequest, Filter, ImportRequest, ListRequest, Parked, ParkedError, Place,
+    RestoreRequest,
 };
 use rehop_testing::{Broker, Publish};
 
@@ -17,11 +18,14 @@ const READ: usize = 2;
 
 /// The page's permissions for queue `orders` of namespace `billing`, with this test's names.
 fn documented(fixture: &Fixture) -> [String; 3] {
-    let (_, sentence) = PAGE.split_once("needs at most configure").expect("the page has the permissions");
+    let (_, sentence) =
+        PAGE.split_once("needs at most configure").expect("the page has the permissions");
     let (namespace, queue) = (fixture.namespace.name(), fixture.queue.replace('.', r"\."));
     let patterns = sentence.split('`').skip(1).step_by(2).take(3);
-    let patterns = patterns.map(|pattern| pattern.replace("orders", &queue).replace("billing", namespace));
-    let [configure, write, read] = patterns.collect::<Vec<_>>().try_into().expect("configure, write and read");
+    let patterns =
+        patterns.map(|pattern| pattern.replace("orders", &queue).replace("billing", namespace));
+    let [configure, write, read] =
+        patterns.collect::<Vec<_>>().try_into().expect("configure, write and read");
     // Where stray messages are looked at, their queue takes the place of the parked one.
     [format!(r"{configure}|^{namespace}\.stray$"), write, read]
 }
@@ -29,11 +33,15 @@ fn documented(fixture: &Fixture) -> [String; 3] {
 #[track_caller]
 fn is_denied(error: &ParkedError, resource: &str) {
     let is_permission = matches!(error, ParkedError::Broker(Error::Permission { .. }));
-    assert!(is_permission && error.to_string().contains(resource), "{resource:?} is not named: {error}");
+    assert!(
+        is_permission && error.to_string().contains(resource),
+        "{resource:?} is not named: {error}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_documented_permissions_are_enough_for_an_operator_and_without_one_the_error_names_it() {
+async fn the_documented_permissions_are_enough_for_an_operator_and_without_one_the_error_names_it()
+{
     if Broker::shared().await.management_url().is_none() {
         not_tried("permissions, because REHOP_TEST_MANAGEMENT_URL is not set");
         return;
@@ -41,7 +49,8 @@ async fn the_documented_permissions_are_enough_for_an_operator_and_without_one_t
     let mut fixture = Fixture::new("operator-least").await;
     // As on the page, the queue's name does not begin with the namespace and a dot.
     fixture.queue = format!("{}-orders", fixture.namespace.name());
-    let [return_, park, discarded] = ["return", "park", "discarded"].map(|name| fixture.namespace.exchange(name));
+    let [return_, park, discarded] =
+        ["return", "park", "discarded"].map(|name| fixture.namespace.exchange(name));
     let lock = fixture.namespace.exchange(&format!("op.lock.{}", fixture.parked()));
     fixture.park(numbered(6)).await;
     let to_nowhere = Publish::to(&return_, "key").header("rehop-return-to", "nowhere");
@@ -71,7 +80,8 @@ async fn the_documented_permissions_are_enough_for_an_operator_and_without_one_t
 
     let without = async |kind: usize, resource: &str| {
         let mut permissions = documented.clone();
-        permissions[kind] = format!("(?!^{}$)(?:{})", resource.replace('.', r"\."), documented[kind]);
+        permissions[kind] =
+            format!("(?!^{}$)(?:{})", resource.replace('.', r"\."), documented[kind]);
         fixture.allow(permissions.each_ref().map(String::as_str)).await;
     };
     without(CONFIGURE, &lock).await;
@@ -88,13 +98,23 @@ async fn the_documented_permissions_are_enough_for_an_operator_and_without_one_t
     fixture.has_depth(&discarded, 1).await;
 
     fixture.allow(documented.each_ref().map(String::as_str)).await;
-    assert_eq!(bin.restore(&RestoreRequest::default(), |_| {}, never()).await.unwrap().tally.moved, 1);
+    assert_eq!(
+        bin.restore(&RestoreRequest::default(), |_| {}, never()).await.unwrap().tally.moved,
+        1
+    );
     let mut edit = EditRequest::new(chain.clone(), "mended");
     edit.follow = SOON;
     let edited = operator.edit(&edit).await.unwrap();
     assert_eq!(edited.fates.handled, 1);
-    let imported = operator.import(&ImportRequest::default(), exported.into_iter().map(Ok), never()).await.unwrap();
-    assert_eq!((imported.imported, imported.already_there), (1, 5), "only the edited one is missing");
+    let imported = operator
+        .import(&ImportRequest::default(), exported.into_iter().map(Ok), never())
+        .await
+        .unwrap();
+    assert_eq!(
+        (imported.imported, imported.already_there),
+        (1, 5),
+        "only the edited one is missing"
+    );
     let replayed = operator.replay(&request(ramp(&[5])), |_| {}, never()).await.unwrap();
     assert!(replayed.is_success() && replayed.tally.moved == 6, "{replayed:?}");
 

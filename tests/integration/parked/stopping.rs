@@ -1,4 +1,5 @@
-//! Replays and imports that stop half way, or before they begin. What they have not sent stays where it was, in its order.
+//! Replays and imports that stop half way, or before they begin. What they have not sent stays
+//! where it was, in its order.
 
 use std::time::Duration;
 
@@ -13,7 +14,8 @@ use super::{never, numbered, ramp, request};
 use crate::support::{Fixture, Running, SOON, not_tried};
 
 impl Fixture {
-    /// A service that fails the messages of these numbers, each as `failure` says of its body, and handles the others.
+    /// A service that fails the messages of these numbers, each as `failure` says of its body, and
+    /// handles the others.
     async fn serve_failing(
         &self,
         fails: impl Fn(usize) -> bool + Send + Sync + 'static,
@@ -41,10 +43,18 @@ async fn a_replay_stops_when_a_message_becomes_stray() {
     let replaying = tokio::spawn(async move { operator.replay(&request, |_| {}, never()).await });
     started.reaches(2).await;
     let (queue, exchange) = (&fixture.queue, format!("{}.return", fixture.namespace.name()));
-    fixture.client.unbind(queue, &exchange, "", json!({ "x-match": "all", "rehop-return-to": queue })).await.unwrap();
+    fixture
+        .client
+        .unbind(queue, &exchange, "", json!({ "x-match": "all", "rehop-return-to": queue }))
+        .await
+        .unwrap();
     gate.add_permits(20);
     let replayed = tokio::time::timeout(SOON, replaying).await.unwrap().unwrap().unwrap();
-    assert_eq!((replayed.stopped.clone(), replayed.fates.handled), (Some(Stop::StrayGrew), 2), "{replayed:?}");
+    assert_eq!(
+        (replayed.stopped.clone(), replayed.fates.handled),
+        (Some(Stop::StrayGrew), 2),
+        "{replayed:?}"
+    );
     let sent = replayed.tally.moved;
     assert!((3..=SENT_AT_MOST).contains(&sent), "{replayed:?}");
     fixture.has_depth(&fixture.stray(), sent as u32 - 2).await;
@@ -55,7 +65,8 @@ async fn a_replay_stops_when_a_message_becomes_stray() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replay_stops_when_a_message_parks_with_an_error_that_none_had_before() {
-    // One in ten may be slow, and on a busy machine this one's fate may come after those of several batches.
+    // One in ten may be slow, and on a busy machine this one's fate may come after those of several
+    // batches.
     const PARKED: usize = 60;
     const SENT_AT_MOST: u64 = 2 + 5 * 8;
     let fixture = Fixture::new("stop-error").await;
@@ -67,7 +78,11 @@ async fn a_replay_stops_when_a_message_parks_with_an_error_that_none_had_before(
     ramp.max_failed = 1.0;
     let replayed = fixture.operator().replay(&request(ramp), |_| {}, never()).await.unwrap();
     let new = Stop::NewError { error: "the shop is closed".to_owned() };
-    assert_eq!((replayed.stopped.clone(), replayed.fates.parked_again), (Some(new), 1), "{replayed:?}");
+    assert_eq!(
+        (replayed.stopped.clone(), replayed.fates.parked_again),
+        (Some(new), 1),
+        "{replayed:?}"
+    );
     let sent = replayed.tally.moved;
     assert!((7..=SENT_AT_MOST).contains(&sent), "{replayed:?}");
     fixture.has_depth(&fixture.parked(), PARKED as u32 - sent as u32 + 1).await;
@@ -83,13 +98,16 @@ async fn a_consumer_that_fails_again_half_way_disturbs_no_more_than_one_batch() 
     let fixture = Fixture::new("stop-share").await;
     fixture.park(numbered(40)).await;
     // The same kind of error as before.
-    let as_before = |body: &str| Failure::permanent(format!("cannot charge {body}")).with_class("charge");
+    let as_before =
+        |body: &str| Failure::permanent(format!("cannot charge {body}")).with_class("charge");
     let run = fixture.serve_failing(|number| number >= HANDLED, as_before).await;
-    let replayed = fixture.operator().replay(&request(ramp(&[5, 10, 20])), |_| {}, never()).await.unwrap();
+    let replayed =
+        fixture.operator().replay(&request(ramp(&[5, 10, 20])), |_| {}, never()).await.unwrap();
     assert_eq!(replayed.stopped, Some(Stop::TooManyFailed), "{replayed:?}");
     let sent = replayed.tally.moved as usize;
     assert!((HANDLED + 1..=SENT_AT_MOST).contains(&sent), "{replayed:?}");
-    let fates = (replayed.fates.handled as usize, replayed.fates.parked_again as usize, replayed.unknown);
+    let fates =
+        (replayed.fates.handled as usize, replayed.fates.parked_again as usize, replayed.unknown);
     assert_eq!(fates, (HANDLED, sent - HANDLED, 0));
     fixture.has_depth(&fixture.parked(), (40 - HANDLED) as u32).await;
     let (all, mut left) = (numbered(40), fixture.parked_bodies().await);
@@ -119,7 +137,9 @@ async fn a_replay_whose_messages_another_consumer_takes_is_no_success_and_can_be
     };
     let (replayed, ()) = tokio::join!(operator.replay(&request, observe, never()), others);
     let error = replayed.unwrap_err();
-    let ParkedError::Incomplete { looked_at, wanted: PARKED, .. } = &error else { panic!("{error}") };
+    let ParkedError::Incomplete { looked_at, wanted: PARKED, .. } = &error else {
+        panic!("{error}")
+    };
     assert!((1..PARKED).contains(looked_at), "{error}");
     // The end of the run has told what it did.
     assert_eq!(*seen.borrow(), *looked_at);
@@ -128,7 +148,8 @@ async fn a_replay_whose_messages_another_consumer_takes_is_no_success_and_can_be
     assert_eq!((again.tally.snapshot, again.tally.moved, again.stopped), (0, 0, None));
 }
 
-/// A count that ends early may have missed any number of messages, so it agrees with no number, even if it has found as many.
+/// A count that ends early may have missed any number of messages, so it agrees with no number,
+/// even if it has found as many.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_count_that_was_cut_off_is_not_taken_for_the_expected_number() {
     const LARGE: usize = 200_000;
@@ -148,7 +169,8 @@ async fn a_count_that_was_cut_off_is_not_taken_for_the_expected_number() {
     request.expect = Some(3);
     proxy.rate(LARGE as u64 / 12);
     // One at a time, so that nothing more is on its way when the count ends.
-    let error = fixture.operator().with_prefetch(1).replay(&request, |_| {}, never()).await.unwrap_err();
+    let error =
+        fixture.operator().with_prefetch(1).replay(&request, |_| {}, never()).await.unwrap_err();
     proxy.rate(0);
     let ParkedError::Incomplete { looked_at, wanted, .. } = &error else { panic!("{error}") };
     assert!((3..8).contains(looked_at) && *wanted == 8, "{error}");
@@ -176,11 +198,15 @@ fn a_run_ends_when_the_messages_that_stay_take_too_long_to_read() {
     let mut request = request(ramp(&[]));
     request.filter.chains = [&ids[0], &ids[1], &ids[599]].map(|id| id.as_str().to_owned()).to_vec();
     let operator = Parked::open(&settings, Place::queue("orders")).unwrap().with_prefetch(1);
-    let replay = world.start(|_| async move { operator.replay(&request, |_| {}, never()).await.map(drop) });
+    let replay =
+        world.start(|_| async move { operator.replay(&request, |_| {}, never()).await.map(drop) });
     world.pass(Duration::from_secs(600));
     assert!(world.has_ended(replay));
     let error = world.error(replay).unwrap();
-    assert!(error.contains("of 600 messages in queue \"orders.parked\" could be looked at"), "{error}");
+    assert!(
+        error.contains("of 600 messages in queue \"orders.parked\" could be looked at"),
+        "{error}"
+    );
     let left = |queue| world.queue(queue).unwrap().ready.len();
     assert_eq!((left("orders"), left("orders.parked")), (2, 598));
 }
@@ -195,8 +221,9 @@ async fn an_import_that_nothing_confirms_ends_and_the_next_one_brings_what_is_mi
     }
     let mut fixture = Fixture::new("unconfirmed").await;
     fixture.declare().await;
-    let message =
-        |number: u64| Publish::to_queue(fixture.parked()).message_id(number.to_string()).body(number.to_string());
+    let message = |number: u64| {
+        Publish::to_queue(fixture.parked()).message_id(number.to_string()).body(number.to_string())
+    };
     fixture.client.publish_many((0..COUNT).map(message)).await.unwrap();
     fixture.has_depth(&fixture.parked(), COUNT as u32).await;
     let mut exported = Vec::new();
@@ -218,18 +245,26 @@ async fn an_import_that_nothing_confirms_ends_and_the_next_one_brings_what_is_mi
     };
     let messages = exported.iter().cloned().enumerate().map(|(number, message)| {
         if number == 0 {
-            tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(tell("suspend")));
+            tokio::task::block_in_place(|| {
+                tokio::runtime::Handle::current().block_on(tell("suspend"))
+            });
         }
         Ok(message)
     });
     let operator = fixture.operator();
-    let imported = tokio::time::timeout(SOON, operator.import(&ImportRequest::default(), messages, never())).await;
+    let imported =
+        tokio::time::timeout(SOON, operator.import(&ImportRequest::default(), messages, never()))
+            .await;
     tell("resume").await;
     let error = imported.expect("the import ends").unwrap_err();
-    assert!(matches!(&error, ParkedError::Unconfirmed { within, .. } if *within == Duration::from_secs(15)), "{error}");
+    assert!(
+        matches!(&error, ParkedError::Unconfirmed { within, .. } if *within == Duration::from_secs(15)),
+        "{error}"
+    );
 
     let again = exported.iter().cloned().map(Ok);
-    let imported = fixture.operator().import(&ImportRequest::default(), again, never()).await.unwrap();
+    let imported =
+        fixture.operator().import(&ImportRequest::default(), again, never()).await.unwrap();
     assert_eq!(imported.imported + imported.already_there, COUNT, "{imported:?}");
     let mut bodies = fixture.parked_bodies().await;
     bodies.sort_unstable();

@@ -1,5 +1,6 @@
-//! The producer. It has its own thread and connection, and publishes each message when it is due. Neither a slow confirm nor a slow
-//! consumer delays the next one, and lateness is measured from the schedule.
+//! The producer. It has its own thread and connection, and publishes each message when it is due.
+//! Neither a slow confirm nor a slow consumer delays the next one, and lateness is measured from
+//! the schedule.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,7 +54,13 @@ pub(crate) async fn publish(
     tokio::task::spawn_blocking(producer).await?
 }
 
-async fn produce(url: &str, queue: &str, witness: &Witness, rate: u32, messages: usize) -> Result<Arrivals> {
+async fn produce(
+    url: &str,
+    queue: &str,
+    witness: &Witness,
+    rate: u32,
+    messages: usize,
+) -> Result<Arrivals> {
     let connection = Connection::connect(url, ConnectionProperties::default()).await?;
     let channel = connection.create_channel().await?;
     channel.confirm_select(ConfirmSelectOptions::default()).await?;
@@ -83,14 +90,23 @@ async fn produce(url: &str, queue: &str, witness: &Witness, rate: u32, messages:
         }
         Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())
     };
-    timeout(OVERDUE, rest).await.map_err(|_| format!("arrivals were not confirmed within {OVERDUE:?}"))??;
+    timeout(OVERDUE, rest)
+        .await
+        .map_err(|_| format!("arrivals were not confirmed within {OVERDUE:?}"))??;
     connection.close(200, "done".into()).await?;
     Ok(Arrivals { schedule, confirmed })
 }
 
 async fn send(channel: &Channel, queue: &str, id: usize) -> Result<usize> {
-    let properties = BasicProperties::default().with_delivery_mode(2).with_message_id(id.to_string().into());
-    let sent = channel.basic_publish("".into(), queue.into(), BasicPublishOptions::default(), &BODY, properties);
+    let properties =
+        BasicProperties::default().with_delivery_mode(2).with_message_id(id.to_string().into());
+    let sent = channel.basic_publish(
+        "".into(),
+        queue.into(),
+        BasicPublishOptions::default(),
+        &BODY,
+        properties,
+    );
     match sent.await?.await? {
         Confirmation::Ack(None) => Ok(id),
         refused => Err(format!("the broker did not accept an arrival: {refused:?}").into()),

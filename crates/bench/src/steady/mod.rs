@@ -1,4 +1,5 @@
-//! Messages arrive at a fixed rate, whether or not earlier ones have been handled, and each waits once.
+//! Messages arrive at a fixed rate, whether or not earlier ones have been handled, and each waits
+//! once.
 
 mod arrivals;
 mod passage;
@@ -29,22 +30,32 @@ pub(crate) async fn compare(lab: &Lab) -> Result<usize> {
     compare_sides(lab, Way::Tiers, &RATES, lab.effort.steady, &sides).await
 }
 
-/// The other ways to wait, except in the process, where the prefetch bounds the rate. Returns how many messages did not end as they should.
+/// The other ways to wait, except in the process, where the prefetch bounds the rate. Returns how
+/// many messages did not end as they should.
 pub(crate) async fn compare_strategies(lab: &Lab) -> Result<usize> {
     let mut failed = 0;
     for way in lab.ways().into_iter().filter(|way| !matches!(way, Way::Tiers | Way::InProcess)) {
-        failed += compare_sides(lab, way, &RATES, lab.effort.steady, &[Side::YARDSTICK, Side::Rehop]).await?;
+        failed +=
+            compare_sides(lab, way, &RATES, lab.effort.steady, &[Side::YARDSTICK, Side::Rehop])
+                .await?;
     }
     Ok(failed)
 }
 
 /// Each message asks for a delay of its own. Returns how many messages did not end as they should.
 pub(crate) async fn compare_spread(lab: &Lab) -> Result<usize> {
-    compare_sides(lab, Way::Spread, &RATES[..1], lab.effort.spread, &[Side::YARDSTICK, Side::Rehop]).await
+    compare_sides(lab, Way::Spread, &RATES[..1], lab.effort.spread, &[Side::YARDSTICK, Side::Rehop])
+        .await
 }
 
 /// The yardstick is the first side, rehop the last.
-async fn compare_sides(lab: &Lab, way: Way, rates: &[u32], pace: Pace, sides: &[Side]) -> Result<usize> {
+async fn compare_sides(
+    lab: &Lab,
+    way: Way,
+    rates: &[u32],
+    pace: Pace,
+    sides: &[Side],
+) -> Result<usize> {
     println!(
         "\n{}: messages arrive at a steady rate and wait {} once (for {} s at each rate, the first {} of which are not counted)",
         way.name(),
@@ -106,7 +117,8 @@ async fn run(lab: &Lab, way: Way, pace: Pace, side: Side, rate: u32) -> Result<P
     let corner = lab.corner(job, side).await?;
     let witness = Arc::new(Witness::new(messages));
     let end = async {
-        let arrivals = arrivals::publish(lab.url(), &corner.queue, witness.clone(), rate, messages).await?;
+        let arrivals =
+            arrivals::publish(lab.url(), &corner.queue, witness.clone(), rate, messages).await?;
         // Messages that are unfinished by then show in the lateness and in the result.
         let _ = timeout(way.longest_wait() + pace.grace, witness.all_ended()).await;
         Ok((arrivals, witness.now()))

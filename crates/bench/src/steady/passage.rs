@@ -42,7 +42,8 @@ impl Passage {
             })
             .collect();
         let flow = Flow::of(rate, from..from + pace.counted, &times);
-        // An unfinished message is at least as late as it was when the consumer stopped. Leaving it out would flatter the result.
+        // An unfinished message is at least as late as it was when the consumer stopped. Leaving it
+        // out would flatter the result.
         let lateness = times
             .iter()
             .filter(|message| message.due >= from)

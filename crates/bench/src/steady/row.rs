@@ -30,11 +30,15 @@ impl Row {
         );
     }
 
-    /// Prints the mean rates of all runs, and the lateness over all their messages. Returns how many messages did not end as they
-    /// should.
+    /// Prints the mean rates of all runs, and the lateness over all their messages. Returns how
+    /// many messages did not end as they should.
     pub(crate) fn print(&self) -> usize {
-        let mean = |of: fn(&Passage) -> f64| self.passages.iter().map(of).sum::<f64>() / self.passages.len() as f64;
-        let late = Distribution::of(self.passages.iter().flat_map(|passage| passage.lateness.iter().copied()));
+        let mean = |of: fn(&Passage) -> f64| {
+            self.passages.iter().map(of).sum::<f64>() / self.passages.len() as f64
+        };
+        let late = Distribution::of(
+            self.passages.iter().flat_map(|passage| passage.lateness.iter().copied()),
+        );
         let audits = || self.passages.iter().map(|passage| &passage.audit);
         println!(
             "  {:>6}  {:<24} {:>9.0} {:>10.0} {:>9.0}   {:>6.0} {:>6.0} {:>7.0}    {:>9}  {:>5} {:>5}",

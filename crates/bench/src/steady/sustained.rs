@@ -58,7 +58,9 @@ fn backlog(counted: &Range<Duration>, times: &[Times]) -> Vec<(f64, f64)> {
     due.sort_unstable();
     finished.sort_unstable();
     let by = |moments: &[Duration], now| moments.partition_point(|moment| *moment <= now) as f64;
-    let looks = (0..).map(|look| counted.start + look * SAMPLE_INTERVAL).take_while(|now| counted.contains(now));
+    let looks = (0..)
+        .map(|look| counted.start + look * SAMPLE_INTERVAL)
+        .take_while(|now| counted.contains(now));
     looks.map(|now| (now.as_secs_f64(), by(&due, now) - by(&finished, now))).collect()
 }
 

@@ -1,4 +1,5 @@
-//! What `rehop parked list` and `rehop parked replay` print. The demo prints the same, and includes this file.
+//! What `rehop parked list` and `rehop parked replay` print. The demo prints the same, and includes
+//! this file.
 
 use rehop_operator::format;
 use rehop_operator::parked::{Listing, Replayed, Stop, Tally};

@@ -63,7 +63,10 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
     if let (Err(error), Some(Progress { run, tally, .. })) = (&discarded, seen) {
         if tally.moved > 0 {
             let moved = format::count(tally.moved);
-            output::notice(&format!("{moved} were discarded before the error; to undo it: {}", undo(&run, options)));
+            output::notice(&format!(
+                "{moved} were discarded before the error; to undo it: {}",
+                undo(&run, options)
+            ));
         }
         progress::report_unconfirmed(&tally, error);
     }

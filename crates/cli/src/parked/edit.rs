@@ -65,11 +65,15 @@ Examples:
   EDITOR=nano rehop parked edit --queue orders order-7 --apply --why 'ticket 7'";
 
 pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCode> {
-    // Read before `open`: from then on a signal no longer ends the process while it waits for standard input.
-    let read = |file: &PathBuf| input::read(file).with_context(|| format!("cannot read {}", file.display()));
+    // Read before `open`: from then on a signal no longer ends the process while it waits for
+    // standard input.
+    let read = |file: &PathBuf| {
+        input::read(file).with_context(|| format!("cannot read {}", file.display()))
+    };
     let given = args.body.as_ref().map(read).transpose()?;
     let (parked, stop) = super::open(args.place.place(), options).await?;
-    // What is sent needs the whole id: if its message is gone by now, the id may be a prefix of another one.
+    // What is sent needs the whole id: if its message is gone by now, the id may be a prefix of
+    // another one.
     let (message, original) = match args.apply {
         true => parked.body(&args.chain).await?,
         false => parked.body_by_prefix(&args.chain).await?,
@@ -92,12 +96,14 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
     if !args.apply {
         let (bytes, before) = (body.len() as u64, original.len() as u64);
         if args.json {
-            let plan =
-                json!({ "chain": message.chain, "destination": destination, "bytes": bytes, "bytes_before": before });
+            let plan = json!({ "chain": message.chain, "destination": destination, "bytes": bytes, "bytes_before": before });
             output::print(&text::json(&plan)?)?;
             return Ok(ExitCode::SUCCESS);
         }
-        let to = destination.map_or_else(|| "an unknown queue; --to names it".to_owned(), |queue| text::line(queue));
+        let to = destination.map_or_else(
+            || "an unknown queue; --to names it".to_owned(),
+            |queue| text::line(queue),
+        );
         output::print(&format!(
             "{}: a body of {} bytes in place of {} would go to {to}. Nothing was done; --apply does it",
             text::line(&message.chain),
@@ -108,7 +114,8 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
     }
     let mut request = EditRequest::new(message.chain, body);
     request.original = Some(original);
-    (request.why, request.to, request.deadline, request.follow) = (args.why, args.to, args.deadline, args.follow);
+    (request.why, request.to, request.deadline, request.follow) =
+        (args.why, args.to, args.deadline, args.follow);
     let edited = parked.edit(&request).await?;
     let (word, status) = match edited.fates {
         fates if fates.handled > 0 => ("it was handled", 0),
@@ -124,13 +131,18 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
     if args.json {
         output::print(&text::json(&edited)?)?;
     } else {
-        output::print(&format!("replay {}: sent to {}; {word}", edited.run, text::line(&edited.destination)))?;
+        output::print(&format!(
+            "replay {}: sent to {}; {word}",
+            edited.run,
+            text::line(&edited.destination)
+        ))?;
     }
     Ok(ExitCode::from(status))
 }
 
-/// What an editor makes of the body. The file is readable to this user alone. It is removed, unless a signal arrived while an editor was
-/// open that has then saved it: Ctrl-C means something else to some editors.
+/// What an editor makes of the body. The file is readable to this user alone. It is removed, unless
+/// a signal arrived while an editor was open that has then saved it: Ctrl-C means something else to
+/// some editors.
 fn edited(original: &[u8], stop: &CancellationToken) -> anyhow::Result<Vec<u8>> {
     let set = |name| std::env::var(name).ok().filter(|editor| !editor.trim().is_empty());
     let Some(editor) = set("VISUAL").or_else(|| set("EDITOR")) else {
@@ -139,7 +151,10 @@ fn edited(original: &[u8], stop: &CancellationToken) -> anyhow::Result<Vec<u8>> 
     let file = std::env::temp_dir().join(format!("rehop-edit-{:016x}", rand::random::<u64>()));
     let edited = edit_file(&editor, &file, original);
     if stop.is_cancelled() && edited.as_ref().is_ok_and(|edited| edited != original) {
-        output::notice(&format!("the edited body is kept in {0}; to send it, name it with --body {0}", file.display()));
+        output::notice(&format!(
+            "the edited body is kept in {0}; to send it, name it with --body {0}",
+            file.display()
+        ));
         return edited;
     }
     let _ = fs::remove_file(&file);
@@ -151,12 +166,20 @@ fn edited(original: &[u8], stop: &CancellationToken) -> anyhow::Result<Vec<u8>> 
 
 fn edit_file(editor: &str, file: &Path, original: &[u8]) -> anyhow::Result<Vec<u8>> {
     let what = || format!("cannot edit {}", file.display());
-    let mut opened = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(file).with_context(what)?;
+    let mut opened = fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(file)
+        .with_context(what)?;
     opened.write_all(original).with_context(what)?;
     drop(opened);
     // As git does: the variable may hold arguments.
-    let status =
-        Command::new("sh").args(["-c", &format!("{editor} \"$1\""), "sh"]).arg(file).status().with_context(what)?;
+    let status = Command::new("sh")
+        .args(["-c", &format!("{editor} \"$1\""), "sh"])
+        .arg(file)
+        .status()
+        .with_context(what)?;
     if !status.success() {
         bail!("the editor ended with an error; nothing was sent");
     }

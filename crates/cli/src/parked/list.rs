@@ -55,7 +55,10 @@ pub(super) struct Scan(pub(super) Option<u64>);
 pub(super) fn scan(text: &str) -> Result<Scan, String> {
     match text {
         "all" => Ok(Scan(None)),
-        number => number.parse().map(|number| Scan(Some(number))).map_err(|_| "expected a number, or all".to_owned()),
+        number => number
+            .parse()
+            .map(|number| Scan(Some(number)))
+            .map_err(|_| "expected a number, or all".to_owned()),
     }
 }
 
@@ -72,7 +75,11 @@ pub(super) async fn show_plan(
     // A path need not be UTF-8.
     let arguments = std::env::args_os().map(|argument| argument.to_string_lossy().into_owned());
     let arguments = with_fixed_times(arguments, &request.filter);
-    output::print(&if json { text::json(&listing)? } else { plan(&listing, (verb, to), arguments) })?;
+    output::print(&if json {
+        text::json(&listing)?
+    } else {
+        plan(&listing, (verb, to), arguments)
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 

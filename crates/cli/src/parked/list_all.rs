@@ -5,7 +5,9 @@ use std::process::ExitCode;
 
 use rehop::{Error, Settings};
 use rehop_operator::doctor::{Finding, harm_of_looking};
-use rehop_operator::parked::{ListRequest, Listing, Parked, ParkedError, Place, add_unlisted_queues};
+use rehop_operator::parked::{
+    ListRequest, Listing, Parked, ParkedError, Place, add_unlisted_queues,
+};
 use tokio_util::sync::CancellationToken;
 
 use super::look::look;
@@ -13,8 +15,13 @@ use super::{answers, text};
 use crate::options::Options;
 use crate::{exit, output, signals};
 
-/// Lists one queue after the other. One that cannot be looked at is named, and does not keep the others from being listed.
-pub(super) async fn list(request: &ListRequest, is_json: bool, options: &Options) -> anyhow::Result<ExitCode> {
+/// Lists one queue after the other. One that cannot be looked at is named, and does not keep the
+/// others from being listed.
+pub(super) async fn list(
+    request: &ListRequest,
+    is_json: bool,
+    options: &Options,
+) -> anyhow::Result<ExitCode> {
     let stop = signals::watch()?;
     let mut settings = options.settings()?;
     let mut all = All::default();
@@ -58,7 +65,8 @@ struct All {
     unseen: Vec<String>,
     /// Whether something could not be seen that was asked for.
     has_failed: bool,
-    /// Whether the management API could not say what policies set. It is not asked again, because that would fail in the same way.
+    /// Whether the management API could not say what policies set. It is not asked again, because
+    /// that would fail in the same way.
     is_blind: bool,
 }
 
@@ -68,8 +76,8 @@ impl All {
         self.has_failed = true;
     }
 
-    /// Lists a queue. One that does not exist was never declared, and has no messages. A list that nobody has asked for by the queue's name
-    /// does not look where a look does harm.
+    /// Lists a queue. One that does not exist was never declared, and has no messages. A list that
+    /// nobody has asked for by the queue's name does not look where a look does harm.
     async fn add(
         &mut self,
         parked: &Parked,
@@ -106,7 +114,8 @@ impl All {
 
     /// The queues that have messages, then those that have none, then what could not be seen.
     fn shown(&self) -> String {
-        let (empty, full): (Vec<_>, Vec<_>) = self.listings.iter().partition(|listing| listing.depth == 0);
+        let (empty, full): (Vec<_>, Vec<_>) =
+            self.listings.iter().partition(|listing| listing.depth == 0);
         let mut parts: Vec<_> = full.into_iter().map(answers::listing).collect();
         let names: Vec<_> = empty.iter().map(|listing| text::line(&listing.queue)).collect();
         let mut last = Vec::new();

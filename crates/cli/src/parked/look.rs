@@ -8,7 +8,9 @@ use super::progress::Printer;
 pub(super) async fn look(parked: &Parked, request: &ListRequest) -> Result<Listing, ParkedError> {
     let mut printer = Printer::new();
     let wanted = |depth: u64| request.scan.map_or(depth, |scan| scan.min(depth));
-    let listing = parked.list_observed(request, |seen| printer.looked(seen.looked_at, wanted(seen.depth))).await;
+    let listing = parked
+        .list_observed(request, |seen| printer.looked(seen.looked_at, wanted(seen.depth)))
+        .await;
     printer.end();
     listing
 }

@@ -78,8 +78,9 @@ fn is_stop(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(ParkedError::Stopped | ParkedError::Incomplete { .. }))
 }
 
-/// Opens the messages of a place, and returns the token that a signal cancels. Looks at the messages end with it by themselves; an
-/// operation that moves messages must be given it. Warns if looking could do harm.
+/// Opens the messages of a place, and returns the token that a signal cancels. Looks at the
+/// messages end with it by themselves; an operation that moves messages must be given it. Warns if
+/// looking could do harm.
 async fn open(place: Place, options: &Options) -> anyhow::Result<(Parked, CancellationToken)> {
     let stop = signals::watch()?;
     let settings = options.settings()?;

@@ -51,8 +51,9 @@ pub(super) fn groups_table(groups: &[Group], now: Timestamp) -> String {
         "FOR EXAMPLE",
     ]);
     for group in groups {
-        let or_none =
-            |text: &Option<String>| text.as_deref().map_or_else(|| "-".to_owned(), |text| text::short(text, 80));
+        let or_none = |text: &Option<String>| {
+            text.as_deref().map_or_else(|| "-".to_owned(), |text| text::short(text, 80))
+        };
         table.add_row([
             format::count(group.count),
             text::short(&group.kind.reason, 30),
@@ -69,14 +70,27 @@ pub(super) fn groups_table(groups: &[Group], now: Timestamp) -> String {
 }
 
 pub(super) fn rows_table(messages: &[ParkedMessage], now: Timestamp) -> String {
-    let mut table = output::table(["#", "AGE", "CHAIN", "KEY", "GOES TO", "ATTEMPTS", "REPLAYS", "SIZE", "LAST ERROR"]);
+    let mut table = output::table([
+        "#",
+        "AGE",
+        "CHAIN",
+        "KEY",
+        "GOES TO",
+        "ATTEMPTS",
+        "REPLAYS",
+        "SIZE",
+        "LAST ERROR",
+    ]);
     for message in messages {
         table.add_row([
             format::count(message.position),
             text::age(message.parked_at, now),
             text::line(&message.chain),
             text::short(&message.routing_key, 60),
-            message.destination.as_deref().map_or_else(|| "-".to_owned(), |queue| text::short(queue, 60)),
+            message
+                .destination
+                .as_deref()
+                .map_or_else(|| "-".to_owned(), |queue| text::short(queue, 60)),
             message.attempts.to_string(),
             message.replays.to_string(),
             format::size(message.size),
@@ -94,7 +108,8 @@ pub(super) fn plan(
     (verb, to): (Verb, Option<&str>),
     arguments: impl Iterator<Item = String>,
 ) -> String {
-    let [matched, looked_at, depth] = [listing.matched, listing.looked_at, listing.depth].map(format::count);
+    let [matched, looked_at, depth] =
+        [listing.matched, listing.looked_at, listing.depth].map(format::count);
     let queue = text::line(&listing.queue);
     let mut lines = vec![if listing.looked_at < listing.depth {
         format!("{matched} of the first {looked_at} messages in {queue} match; it has {depth}")
@@ -117,7 +132,11 @@ pub(super) fn plan(
         ));
     }
     lines.push(format!("Nothing was done. To {} them:", verb.as_str()));
-    lines.push(format!("  {} --apply --expect {} --why '...'", command(arguments), listing.matched));
+    lines.push(format!(
+        "  {} --apply --expect {} --why '...'",
+        command(arguments),
+        listing.matched
+    ));
     lines.join("\n")
 }
 
@@ -150,20 +169,25 @@ fn destinations(listing: &Listing, verb: Verb, to: Option<&str>) -> Vec<String> 
         ));
     }
     if listing.other_destinations > 0 {
-        let [count, most] = [listing.other_destinations, Listing::MOST_DESTINATIONS as u64].map(format::count);
+        let [count, most] =
+            [listing.other_destinations, Listing::MOST_DESTINATIONS as u64].map(format::count);
         lines.push(format!("{count} {further}: a plan names and looks up {most} at most"));
     }
     if listing.without_destination > 0 {
         let count = format::count(listing.without_destination);
         lines.push(match to {
-            Some(to) => format!("{count} do not say where they belong, and would go to queue {}", text::line(to)),
+            Some(to) => format!(
+                "{count} do not say where they belong, and would go to queue {}",
+                text::line(to)
+            ),
             None => format!("{count} {homeless}"),
         });
     }
     lines
 }
 
-/// The arguments with times in place of how long ago they were: what is done later is about the messages of the plan.
+/// The arguments with times in place of how long ago they were: what is done later is about the
+/// messages of the plan.
 pub(super) fn with_fixed_times(
     arguments: impl Iterator<Item = String>,
     filter: &Filter,
@@ -173,11 +197,14 @@ pub(super) fn with_fixed_times(
     let times: Vec<_> = since.into_iter().chain(until).collect();
     let mut option = String::new();
     arguments.map(move |argument| {
-        let time = |name: &str| times.iter().find(|(option, _)| *option == name).map(|(_, time)| time);
+        let time =
+            |name: &str| times.iter().find(|(option, _)| *option == name).map(|(_, time)| time);
         let before = std::mem::replace(&mut option, argument.clone());
         match (time(&before), argument.split_once('=')) {
             (Some(time), _) => time.clone(),
-            (None, Some((name, _))) => time(name).map_or(argument.clone(), |time| format!("{name}={time}")),
+            (None, Some((name, _))) => {
+                time(name).map_or(argument.clone(), |time| format!("{name}={time}"))
+            }
             (None, None) => argument,
         }
     })
@@ -187,7 +214,8 @@ fn fixed(at: Timestamp) -> String {
     humantime::format_rfc3339_millis(at.into()).to_string()
 }
 
-/// A command line, quoted for a shell. Settings of the broker and its URLs may hold a password, and are left out.
+/// A command line, quoted for a shell. Settings of the broker and its URLs may hold a password, and
+/// are left out.
 pub(super) fn command(arguments: impl Iterator<Item = String>) -> String {
     let mut quoted = vec!["rehop".to_owned()];
     let mut option = String::new();
@@ -215,7 +243,8 @@ fn is_secret(option: &str, value: &str) -> bool {
         }
         "--url" | "--management" => {
             let authority = value.split_once("://").map_or(value, |(_, authority)| authority);
-            authority.contains('?') || authority.rsplit_once('@').is_some_and(|(user, _)| user.contains(':'))
+            authority.contains('?')
+                || authority.rsplit_once('@').is_some_and(|(user, _)| user.contains(':'))
         }
         _ => false,
     }
@@ -251,12 +280,22 @@ mod tests {
         let mut filter = Filter::default();
         filter.since = Some(Timestamp::from_millis(1_700_000_000_007));
         filter.until = Some(Timestamp::from_millis(1_700_000_060_000));
-        let given = ["rehop", "--class", "2h", "--since", "2h", "--until=1h", "--where", "body.since=2h"];
-        let fixed = with_fixed_times(given.into_iter().map(str::to_owned), &filter).collect::<Vec<_>>();
-        let expected =
-            ["--since", "2023-11-14T22:13:20.007Z", "--until=2023-11-14T22:14:20.000Z", "--where", "body.since=2h"];
+        let given =
+            ["rehop", "--class", "2h", "--since", "2h", "--until=1h", "--where", "body.since=2h"];
+        let fixed =
+            with_fixed_times(given.into_iter().map(str::to_owned), &filter).collect::<Vec<_>>();
+        let expected = [
+            "--since",
+            "2023-11-14T22:13:20.007Z",
+            "--until=2023-11-14T22:14:20.000Z",
+            "--where",
+            "body.since=2h",
+        ];
         assert_eq!(fixed, [&["rehop", "--class", "2h"], &expected[..]].concat());
-        assert!(with_fixed_times(["--since".to_owned()].into_iter(), &Filter::default()).eq(["--since"]));
+        assert!(
+            with_fixed_times(["--since".to_owned()].into_iter(), &Filter::default())
+                .eq(["--since"])
+        );
     }
 
     #[test]
@@ -277,8 +316,14 @@ mod tests {
             assert!(!command.contains("hunter2") && command.contains("'...'"), "{command}");
             assert!(command.ends_with(" parked list"), "{command}");
         }
-        let harmless =
-            ["rehop", "--url", "amqp://user@rabbit:5672/%2f", "--set", "retry.delays=[1s]", "--class=broker.url"];
+        let harmless = [
+            "rehop",
+            "--url",
+            "amqp://user@rabbit:5672/%2f",
+            "--set",
+            "retry.delays=[1s]",
+            "--class=broker.url",
+        ];
         assert_eq!(
             shown(&harmless),
             "rehop --url 'amqp://user@rabbit:5672/%2f' --set 'retry.delays=[1s]' --class=broker.url"

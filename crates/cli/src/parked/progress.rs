@@ -17,11 +17,17 @@ pub(super) struct Printer {
 impl Printer {
     pub(super) fn new() -> Self {
         let is_terminal = io::stderr().is_terminal();
-        Self { is_terminal, every: Duration::from_millis(if is_terminal { 250 } else { 5_000 }), last: None }
+        Self {
+            is_terminal,
+            every: Duration::from_millis(if is_terminal { 250 } else { 5_000 }),
+            last: None,
+        }
     }
 
     pub(super) fn looked(&mut self, looked_at: u64, wanted: u64) {
-        self.show_on_terminal(|| format!("looked at {} of {}", format::count(looked_at), format::count(wanted)));
+        self.show_on_terminal(|| {
+            format!("looked at {} of {}", format::count(looked_at), format::count(wanted))
+        });
     }
 
     pub(super) fn exported(&mut self, count: u64) {
@@ -51,8 +57,11 @@ impl Printer {
         *since = Instant::now();
         let line = line();
         // If standard error is closed, there is nowhere to report it.
-        let _ =
-            if self.is_terminal { write!(io::stderr(), "\r{line}\u{1b}[K") } else { writeln!(io::stderr(), "{line}") };
+        let _ = if self.is_terminal {
+            write!(io::stderr(), "\r{line}\u{1b}[K")
+        } else {
+            writeln!(io::stderr(), "{line}")
+        };
     }
 
     pub(super) fn end(&mut self) {
@@ -87,7 +96,10 @@ pub(super) fn report_unconfirmed(tally: &Tally, error: &ParkedError) {
 }
 
 fn unconfirmed(copies: u64) -> String {
-    format!("copies sent and not confirmed, so that their messages may exist twice: {}", format::count(copies))
+    format!(
+        "copies sent and not confirmed, so that their messages may exist twice: {}",
+        format::count(copies)
+    )
 }
 
 #[cfg(test)]
@@ -98,10 +110,15 @@ mod tests {
     fn a_replay_shows_every_fate() {
         let (mut tally, mut fates) = (Tally::default(), Fates::default());
         (tally.snapshot, tally.moved) = (1_500, 15);
-        (fates.sent, fates.handled, fates.parked_again, fates.waiting, fates.discarded) = (15, 1, 2, 3, 4);
-        let expected = "15 of 1,500 moved; 1 handled, 2 parked again, 3 waiting, 4 discarded, 5 unknown";
+        (fates.sent, fates.handled, fates.parked_again, fates.waiting, fates.discarded) =
+            (15, 1, 2, 3, 4);
+        let expected =
+            "15 of 1,500 moved; 1 handled, 2 parked again, 3 waiting, 4 discarded, 5 unknown";
         assert_eq!(replayed(&tally, &fates, false), expected);
-        assert_eq!(replayed(&tally, &fates, true), format!("{expected}; paused, the queue is long"));
+        assert_eq!(
+            replayed(&tally, &fates, true),
+            format!("{expected}; paused, the queue is long")
+        );
         assert_eq!(moved(&tally), "15 of 1,500 moved");
         assert!(unconfirmed(1_200).ends_with(" may exist twice: 1,200"));
     }

@@ -104,11 +104,13 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
     let mut request = ReplayRequest::default();
     request.filter = filter;
     (request.ramp, request.expect, request.why, request.to) = (ramp, expect, why, args.to);
-    (request.rate, request.max_ready, request.deadline) = (args.rate, args.max_ready, args.deadline);
+    (request.rate, request.max_ready, request.deadline) =
+        (args.rate, args.max_ready, args.deadline);
     request.in_flight = Some(args.in_flight.in_flight);
     request.follow = args.follow;
     if !apply {
-        return show_plan(&parked, request.filter, (Verb::Send, request.to.as_deref()), args.json).await;
+        return show_plan(&parked, request.filter, (Verb::Send, request.to.as_deref()), args.json)
+            .await;
     }
     send(&parked, &request, &stop, args.json).await
 }
@@ -128,11 +130,18 @@ async fn send(
     printer.end();
     if let (Err(error), Some(Progress { run, tally, fates, .. })) = (&replayed, seen) {
         if tally.moved > 0 {
-            output::notice(&format!("replay {run}, before the error: {}", progress::replayed(&tally, &fates, false)));
+            output::notice(&format!(
+                "replay {run}, before the error: {}",
+                progress::replayed(&tally, &fates, false)
+            ));
         }
         progress::report_unconfirmed(&tally, error);
     }
     let replayed = replayed?;
     output::print(&if json { text::json(&replayed)? } else { answers::replayed(&replayed) })?;
-    Ok(ExitCode::from(status::replayed(replayed.stopped.is_some(), &replayed.tally, &replayed.fates)))
+    Ok(ExitCode::from(status::replayed(
+        replayed.stopped.is_some(),
+        &replayed.tally,
+        &replayed.fates,
+    )))
 }

@@ -58,7 +58,10 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
     printer.end();
     if let (Err(error), Some(tally)) = (&restored, seen) {
         if tally.moved > 0 {
-            output::notice(&format!("{} were restored before the error", format::count(tally.moved)));
+            output::notice(&format!(
+                "{} were restored before the error",
+                format::count(tally.moved)
+            ));
         }
         progress::report_unconfirmed(&tally, error);
     }

@@ -64,8 +64,9 @@ impl UndiscardedArgs {
 pub(super) struct FilterArgs {
     /// Parked for this reason, such as exhausted
     ///
-    /// Set by rehop: exhausted, permanent, expired, undecodable, delay_too_long, deferred_too_often or unpublishable. Set by the broker:
-    /// delivery_limit, rejected, maxlen or expired. unknown: no reason is known.
+    /// Set by rehop: exhausted, permanent, expired, undecodable, delay_too_long, deferred_too_often
+    /// or unpublishable. Set by the broker: delivery_limit, rejected, maxlen or expired. unknown:
+    /// no reason is known.
     #[arg(long, value_name = "REASON", value_parser = PossibleValuesParser::new(REASONS), hide_possible_values = true)]
     reason: Option<String>,
     /// With this class of error
@@ -86,7 +87,8 @@ pub(super) struct FilterArgs {
     /// '' for messages that do not say where they belong.
     #[arg(long, value_name = "QUEUE", hide_short_help = true)]
     destination: Option<String>,
-    /// With an original routing key that matches this pattern, as of a topic exchange: * is one word, # any number
+    /// With an original routing key that matches this pattern, as of a topic exchange: * is one
+    /// word, # any number
     #[arg(long, value_name = "PATTERN", hide_short_help = true)]
     key: Option<String>,
     /// Parked at this time (UTC) or later; 2h: two hours ago
@@ -102,10 +104,12 @@ pub(super) struct FilterArgs {
     /// Of this chain: its whole id; may be repeated
     #[arg(long = "chain", value_name = "CHAIN")]
     chains: Vec<String>,
-    /// That meet a condition such as 'body.customer == "x"' or 'header.tenant != "a"'; may be repeated
+    /// That meet a condition such as 'body.customer == "x"' or 'header.tenant != "a"'; may be
+    /// repeated
     #[arg(long = "where", value_name = "CONDITION", hide_short_help = true)]
     conditions: Vec<Condition>,
-    /// That were sent back by this replay, and parked again; or that this discard or edit has moved to the discarded ones
+    /// That were sent back by this replay, and parked again; or that this discard or edit has moved
+    /// to the discarded ones
     #[arg(long, value_name = "RUN", hide_short_help = true)]
     run: Option<String>,
     /// At most this many, the oldest first
@@ -116,10 +120,22 @@ pub(super) struct FilterArgs {
 }
 
 /// What says which messages. A limit does not, since it takes the oldest of any kind.
-const FILTERS: [&str; 11] =
-    ["reason", "class", "error", "error_is", "destination", "key", "since", "until", "chains", "conditions", "run"];
+const FILTERS: [&str; 11] = [
+    "reason",
+    "class",
+    "error",
+    "error_is",
+    "destination",
+    "key",
+    "since",
+    "until",
+    "chains",
+    "conditions",
+    "run",
+];
 
-/// The reasons for which rehop parks, those of a dead letter, and the one for messages that name none.
+/// The reasons for which rehop parks, those of a dead letter, and the one for messages that name
+/// none.
 const REASONS: [&str; 11] = [
     Reason::Exhausted.as_str(),
     Reason::Permanent.as_str(),
@@ -153,7 +169,8 @@ impl FilterArgs {
     }
 }
 
-/// Whether to do it, or only to print a plan. A command that does not call it a move replaces the help with its own words.
+/// Whether to do it, or only to print a plan. A command that does not call it a move replaces the
+/// help with its own words.
 #[derive(Debug, clap::Args)]
 pub(super) struct ApplyArgs {
     /// Move the messages; without it, print a plan
@@ -190,7 +207,8 @@ impl ApplyArgs {
 pub(super) struct InFlightArgs {
     /// Have at most this many messages in flight
     ///
-    /// More is faster. A kill duplicates at most N messages, or a quarter of those that the filter leaves, if that is more.
+    /// More is faster. A kill duplicates at most N messages, or a quarter of those that the filter
+    /// leaves, if that is more.
     #[arg(
         long,
         hide_short_help = true,

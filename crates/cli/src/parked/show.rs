@@ -42,7 +42,11 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
         let parts = shown.messages.iter().map(one).chain(more(&shown)).chain(unseen(&shown));
         output::print(&parts.collect::<Vec<_>>().join("\n\n"))?;
     }
-    Ok(if shown.looked_at < shown.wanted { ExitCode::from(exit::UNFINISHED) } else { ExitCode::SUCCESS })
+    Ok(if shown.looked_at < shown.wanted {
+        ExitCode::from(exit::UNFINISHED)
+    } else {
+        ExitCode::SUCCESS
+    })
 }
 
 /// That messages of the chain may be among those that could not be looked at.
@@ -71,7 +75,11 @@ fn one(detail: &Detail) -> String {
     let origin = if message.exchange.is_empty() {
         format!("queue {}", text::line(&message.routing_key))
     } else {
-        format!("exchange {}, routing key {}", text::line(&message.exchange), text::line(&message.routing_key))
+        format!(
+            "exchange {}, routing key {}",
+            text::line(&message.exchange),
+            text::line(&message.routing_key)
+        )
     };
     let destination = message.destination.as_deref().map_or_else(
         || "unknown; a replay needs --to".to_owned(),
@@ -80,7 +88,14 @@ fn one(detail: &Detail) -> String {
     let mut lines = vec![
         key("chain", &text::line(&message.chain)),
         key("reason", &text::line(&message.reason)),
-        key("parked", &format!("{} ({} ago)", text::time(message.parked_at), text::age(message.parked_at, now()))),
+        key(
+            "parked",
+            &format!(
+                "{} ({} ago)",
+                text::time(message.parked_at),
+                text::age(message.parked_at, now())
+            ),
+        ),
         key("published to", &origin),
         key("belongs to", &destination),
         key(
@@ -112,10 +127,15 @@ fn one(detail: &Detail) -> String {
             error.attempt
         ));
     }
-    lines.push(format!("  {}  parked: {}", text::time(message.parked_at), text::line(&message.reason)));
+    lines.push(format!(
+        "  {}  parked: {}",
+        text::time(message.parked_at),
+        text::line(&message.reason)
+    ));
     lines.push(String::new());
     lines.push("properties and headers".to_owned());
-    let properties = detail.properties.iter().map(|(name, value)| format!("  {name}: {}", text::line(value)));
+    let properties =
+        detail.properties.iter().map(|(name, value)| format!("  {name}: {}", text::line(value)));
     lines.extend(properties);
     for (name, value) in &detail.headers {
         let value = value.as_str().map_or_else(|| text::line(&value.to_string()), text::line);

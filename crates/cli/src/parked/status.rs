@@ -62,7 +62,11 @@ mod tests {
             (false, tally(3, [0, 0, 0]), fates(2, 0, 0, 1), UNKNOWN),
             (false, tally(3, [0, 0, 0]), fates(2, 0, 0, 0), UNKNOWN),
         ] {
-            assert_eq!(replayed(is_stopped, &tally, &fates), expected, "{is_stopped} {tally:?} {fates:?}");
+            assert_eq!(
+                replayed(is_stopped, &tally, &fates),
+                expected,
+                "{is_stopped} {tally:?} {fates:?}"
+            );
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Texts of messages, for a terminal. Anyone may have written them, so nothing in them may command it.
+//! Texts of messages, for a terminal. Anyone may have written them, so nothing in them may command
+//! it.
 
 use rehop::Timestamp;
 use rehop_operator::format;
@@ -33,7 +34,8 @@ pub(super) fn short(text: &str, characters: usize) -> String {
     safe.chars().take(characters.saturating_sub(1)).chain(['…']).collect()
 }
 
-/// JSON that is safe to print: JSON itself escapes only some control characters. The others occur only inside strings.
+/// JSON that is safe to print: JSON itself escapes only some control characters. The others occur
+/// only inside strings.
 pub(super) fn json(value: &impl Serialize) -> anyhow::Result<String> {
     Ok(escape_json(&serde_json::to_string_pretty(value)?))
 }
@@ -114,7 +116,10 @@ mod tests {
     #[test]
     fn any_time_and_any_age_can_be_shown() {
         let at = |millis| Some(Timestamp::from_millis(millis));
-        assert_eq!((time(None).as_str(), time(at(1_700_000_000_999)).as_str()), ("-", "2023-11-14T22:13:20Z"));
+        assert_eq!(
+            (time(None).as_str(), time(at(1_700_000_000_999)).as_str()),
+            ("-", "2023-11-14T22:13:20Z")
+        );
         for millis in [i64::MIN, -1, 253_402_300_800_000, i64::MAX] {
             age(at(millis), Timestamp::from_millis(0));
         }

@@ -48,7 +48,8 @@ pub(super) struct Import {
     file: PathBuf,
     /// Publish the messages; without it, check the file
     ///
-    /// The check covers the file and what the import needs, and says how many messages would be published.
+    /// The check covers the file and what the import needs, and says how many messages would be
+    /// published.
     #[arg(long)]
     apply: bool,
     /// Why, for the log
@@ -65,7 +66,8 @@ pub(super) async fn export(args: Export, options: &Options) -> anyhow::Result<Ex
     let filter = args.filter.filter();
     let mut out: Box<dyn Write + Send> = match &args.output {
         Some(file) => {
-            let created = create(file, args.reveal).with_context(|| format!("cannot write {}", file.display()))?;
+            let created = create(file, args.reveal)
+                .with_context(|| format!("cannot write {}", file.display()))?;
             Box::new(BufWriter::new(created))
         }
         None => Box::new(BufWriter::new(io::stdout())),
@@ -94,11 +96,18 @@ pub(super) async fn export(args: Export, options: &Options) -> anyhow::Result<Ex
         Ok(()) => {}
     }
     if exported.is_err() {
-        output::notice(&format!("{} messages were exported; the export is not complete", format::count(count)));
+        output::notice(&format!(
+            "{} messages were exported; the export is not complete",
+            format::count(count)
+        ));
     }
     exported?;
     if let Some(file) = &args.output {
-        output::print(&format!("{} messages exported to {}", format::count(count), file.display()))?;
+        output::print(&format!(
+            "{} messages exported to {}",
+            format::count(count),
+            file.display()
+        ))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -118,23 +127,28 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 }
 
 pub(super) async fn import(args: Import, options: &Options) -> anyhow::Result<ExitCode> {
-    // The messages are read twice, so what can be read only once is kept. Read before `open`: from then on a signal no longer ends the
-    // process while it waits for input.
-    let spooled = input::spool(&args.file).with_context(|| format!("cannot read {}", args.file.display()))?;
+    // The messages are read twice, so what can be read only once is kept. Read before `open`: from
+    // then on a signal no longer ends the process while it waits for input.
+    let spooled =
+        input::spool(&args.file).with_context(|| format!("cannot read {}", args.file.display()))?;
     let (parked, stop) = super::open(args.place.place(), options).await?;
     let open = || lines(&args.file, spooled.as_deref());
     let ImportPlan { to_import, already_there, .. } = parked.check_import(open()?).await?;
     if !args.apply {
         output::print(&if args.json {
             let queue = parked.queue();
-            text::json(&json!({ "queue": queue, "to_import": to_import, "already_there": already_there }))?
+            text::json(
+                &json!({ "queue": queue, "to_import": to_import, "already_there": already_there }),
+            )?
         } else {
             let known = match already_there {
                 0 => String::new(),
                 count => format!("; {} are already there", format::count(count)),
             };
             let (new, queue) = (format::count(to_import), text::line(parked.queue()));
-            format!("{new} messages would be imported into {queue}{known}. Nothing was done; --apply does it")
+            format!(
+                "{new} messages would be imported into {queue}{known}. Nothing was done; --apply does it"
+            )
         })?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -147,7 +161,8 @@ pub(super) async fn import(args: Import, options: &Options) -> anyhow::Result<Ex
     if args.json {
         output::print(&text::json(&imported)?)?;
     } else {
-        let (new, known) = (format::count(imported.imported), format::count(imported.already_there));
+        let (new, known) =
+            (format::count(imported.imported), format::count(imported.already_there));
         let stopped = if imported.is_stopped { "\nstopped: it was told to stop" } else { "" };
         output::print(&format!("{new} imported, {known} were already there{stopped}"))?;
     }
@@ -173,14 +188,17 @@ type Lines<'a> = Box<dyn Iterator<Item = Result<Exported, ParkedError>> + Send +
 fn lines<'a>(file: &Path, spooled: Option<&'a [u8]>) -> anyhow::Result<Lines<'a>> {
     let reader: Box<dyn BufRead + Send + 'a> = match spooled {
         Some(bytes) => Box::new(Cursor::new(bytes)),
-        None => Box::new(BufReader::new(File::open(file).with_context(|| format!("cannot read {}", file.display()))?)),
+        None => Box::new(BufReader::new(
+            File::open(file).with_context(|| format!("cannot read {}", file.display()))?,
+        )),
     };
     Ok(Box::new((1..).zip(reader.lines()).map(|(line, text)| {
         let bad = |problem: String| ParkedError::BadLine { line, problem };
         let text = text.map_err(|error| bad(error.to_string()))?;
         // serde's message quotes no values but names of fields, which it also escapes.
-        serde_json::from_str(&text)
-            .map_err(|error| bad(format!("it is not an exported message, at column {}", error.column())))
+        serde_json::from_str(&text).map_err(|error| {
+            bad(format!("it is not an exported message, at column {}", error.column()))
+        })
     })))
 }
 
@@ -196,6 +214,9 @@ mod tests {
         (imported.imported, imported.already_there) = (2, 1);
         assert!(compare(3, &imported).is_ok());
         let error = compare(4, &imported).unwrap_err().to_string();
-        assert!(error.contains("4 messages were checked, and then 3 were read and 2 of them imported"), "{error}");
+        assert!(
+            error.contains("4 messages were checked, and then 3 were read and 2 of them imported"),
+            "{error}"
+        );
     }
 }

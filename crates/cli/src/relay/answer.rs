@@ -17,7 +17,11 @@ pub(super) const CONNECTION: &str = "http_connection";
 pub(super) struct Treatments(pub(super) BTreeMap<String, Treatment>);
 
 impl Treatments {
-    pub(super) fn judge(&self, status: StatusCode, retry_after: Option<Duration>) -> Result<(), Failure> {
+    pub(super) fn judge(
+        &self,
+        status: StatusCode,
+        retry_after: Option<Duration>,
+    ) -> Result<(), Failure> {
         let text = format!("the endpoint answered {status}");
         let (default, text) = match status.as_u16() {
             200..=299 => return Ok(()),
@@ -29,7 +33,8 @@ impl Treatments {
         self.failure(format!("http_{}", status.as_u16()), default, text, retry_after)
     }
 
-    /// The failure if there was no answer. Its text is stored with the message, so the URL is removed.
+    /// The failure if there was no answer. Its text is stored with the message, so the URL is
+    /// removed.
     pub(super) fn missing(&self, error: reqwest::Error) -> Result<(), Failure> {
         let class = if error.is_timeout() {
             TIMEOUT
@@ -41,7 +46,8 @@ impl Treatments {
         self.failure(class.to_owned(), Treatment::Transient, error.without_url(), None)
     }
 
-    /// Only a transient failure has a delay, and one that is deferred: the others are retried immediately, or never.
+    /// Only a transient failure has a delay, and one that is deferred: the others are retried
+    /// immediately, or never.
     fn failure(
         &self,
         class: String,
@@ -102,7 +108,9 @@ mod tests {
     #[test]
     fn the_class_names_the_status_and_only_transient_failures_have_a_delay() {
         let delay = Some(Duration::from_secs(7));
-        let judge = |status| Treatments::default().judge(StatusCode::from_u16(status).unwrap(), delay).unwrap_err();
+        let judge = |status| {
+            Treatments::default().judge(StatusCode::from_u16(status).unwrap(), delay).unwrap_err()
+        };
         for status in [408, 425, 429, 500, 503, 599] {
             assert_eq!(judge(status).class(), format!("http_{status}"));
             assert_eq!(judge(status).retry_after(), delay);
@@ -110,6 +118,9 @@ mod tests {
         for status in [302, 400, 404, 409, 422, 423, 700] {
             assert_eq!(judge(status).retry_after(), None, "{status}");
         }
-        assert_eq!(judge(302).message(), "the endpoint answered 302 Found, and redirects are not followed");
+        assert_eq!(
+            judge(302).message(),
+            "the endpoint answered 302 Found, and redirects are not followed"
+        );
     }
 }

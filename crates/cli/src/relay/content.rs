@@ -1,7 +1,7 @@
 //! How AMQP's `content_type` and `content_encoding` are said in HTTP.
 //!
-//! Many clients put a charset into `content_encoding`: kombu, Celery and Spring's JSON converter send `utf-8`. An HTTP server would
-//! answer 415 to such a `Content-Encoding`.
+//! Many clients put a charset into `content_encoding`: kombu, Celery and Spring's JSON converter
+//! send `utf-8`. An HTTP server would answer 415 to such a `Content-Encoding`.
 
 use std::borrow::Cow;
 
@@ -37,7 +37,9 @@ pub(super) struct Content<'a> {
 impl<'a> Content<'a> {
     pub(super) fn of(content_type: Option<&'a str>, content_encoding: Option<&'a str>) -> Self {
         let media_type = content_type.map(Cow::Borrowed);
-        let Some(encoding) = content_encoding else { return Self { media_type, ..Self::default() } };
+        let Some(encoding) = content_encoding else {
+            return Self { media_type, ..Self::default() };
+        };
         if let Some(codings) = codings(encoding) {
             let coding = Some(codings.join(", ")).filter(|codings| !codings.is_empty());
             return Self { media_type, coding, other: None };
@@ -54,7 +56,8 @@ impl<'a> Content<'a> {
     }
 }
 
-/// The codings of a list such as `deflate, gzip`, but for `identity`; or `None` if one of them is not a content coding.
+/// The codings of a list such as `deflate, gzip`, but for `identity`; or `None` if one of them is
+/// not a content coding.
 fn codings(encoding: &str) -> Option<Vec<&str>> {
     let mut codings = Vec::new();
     for coding in encoding.split(',').map(str::trim) {
@@ -67,7 +70,8 @@ fn codings(encoding: &str) -> Option<Vec<&str>> {
     Some(codings)
 }
 
-/// Whether it is the label of a charset, and can stand in a parameter without quotes, as all but a few old labels with colons can.
+/// Whether it is the label of a charset, and can stand in a parameter without quotes, as all but a
+/// few old labels with colons can.
 fn is_charset(encoding: &str) -> bool {
     !encoding.contains(':') && Encoding::for_label(encoding.as_bytes()).is_some()
 }
@@ -97,17 +101,28 @@ mod tests {
         check(Some("text/csv"), "Deflate , GZIP", [Some("text/csv"), Some("Deflate, GZIP"), None]);
         check(None, "identity", [None, None, None]);
         check(None, "identity,br", [None, Some("br"), None]);
-        assert_eq!(Content::of(Some("a/b"), None), Content { media_type: Some("a/b".into()), ..Content::default() });
+        assert_eq!(
+            Content::of(Some("a/b"), None),
+            Content { media_type: Some("a/b".into()), ..Content::default() }
+        );
     }
 
     #[test]
     fn a_charset_becomes_a_parameter_of_the_content_type_unless_that_has_one() {
         let json = "application/json";
         check(Some(json), "utf-8", [Some("application/json; charset=utf-8"), None, Some("utf-8")]);
-        check(Some(json), " Latin1 ", [Some("application/json; charset=Latin1"), None, Some(" Latin1 ")]);
+        check(
+            Some(json),
+            " Latin1 ",
+            [Some("application/json; charset=Latin1"), None, Some(" Latin1 ")],
+        );
         let stated = "application/json; Charset = \"utf-16\"";
         check(Some(stated), "utf-8", [Some(stated), None, Some("utf-8")]);
-        check(Some("a/charset; b=c"), "utf-8", [Some("a/charset; b=c; charset=utf-8"), None, Some("utf-8")]);
+        check(
+            Some("a/charset; b=c"),
+            "utf-8",
+            [Some("a/charset; b=c; charset=utf-8"), None, Some("utf-8")],
+        );
         for media_type in [None, Some(""), Some(" ")] {
             check(media_type, "utf-8", [media_type, None, Some("utf-8")]);
         }

@@ -22,21 +22,30 @@ impl Endpoint {
     /// # Errors
     ///
     /// When the URL is not one that accepts a POST over http or https; the error does not quote it.
-    pub(super) fn new(url: &str, queue: &str, timeout: Duration, treatments: Treatments) -> anyhow::Result<Self> {
+    pub(super) fn new(
+        url: &str,
+        queue: &str,
+        timeout: Duration,
+        treatments: Treatments,
+    ) -> anyhow::Result<Self> {
         let usage = |problem: &str| Usage(format!("--to {problem}"));
-        let url = Url::parse(url.trim()).map_err(|error| usage(&format!("is not a URL: {error}")))?;
+        let url =
+            Url::parse(url.trim()).map_err(|error| usage(&format!("is not a URL: {error}")))?;
         if !["http", "https"].contains(&url.scheme()) {
             return Err(usage("needs a URL that starts with http:// or https://").into());
         }
         if cfg!(not(any(feature = "tls-ring", feature = "tls-aws-lc"))) {
-            anyhow::bail!("relay was built without TLS, and its HTTP client needs it: build with feature tls-ring");
+            anyhow::bail!(
+                "relay was built without TLS, and its HTTP client needs it: build with feature tls-ring"
+            );
         }
         let client = Client::builder()
             .user_agent(concat!("rehop/", env!("CARGO_PKG_VERSION")))
             .timeout(timeout)
             .redirect(Policy::none())
             .no_proxy();
-        // Redirects are not followed, so http stays http and needs no certificate authorities, which small images lack.
+        // Redirects are not followed, so http stays http and needs no certificate authorities,
+        // which small images lack.
         let client = if url.scheme() == "http" { client.tls_certs_only([]) } else { client };
         let client = client.build().context(
             "cannot set up the HTTP client; https needs certificate authorities: install the package ca-certificates, or \
@@ -66,8 +75,8 @@ impl Handler<Bytes> for Endpoint {
     }
 }
 
-/// Reads and discards the body, so that the connection can be reused. It gives up on a large or slow body, because only the
-/// status matters.
+/// Reads and discards the body, so that the connection can be reused. It gives up on a large or
+/// slow body, because only the status matters.
 async fn drain(mut response: Response) {
     const LIMIT: usize = 64 * 1024;
     const TIME_LIMIT: Duration = Duration::from_millis(500);
@@ -108,16 +117,25 @@ mod tests {
     fn a_shown_url_has_no_credentials_and_no_query() {
         let check = |url: &str, shown: &str| assert_eq!(masked(&Url::parse(url).unwrap()), shown);
         check("http://127.0.0.1:8080/orders", "http://127.0.0.1:8080/orders");
-        check("https://user:secret@api.example.com/o?token=secret#x", "https://***@api.example.com/o?***");
+        check(
+            "https://user:secret@api.example.com/o?token=secret#x",
+            "https://***@api.example.com/o?***",
+        );
         check("http://token@[::1]:1/", "http://***@[::1]:1/");
     }
 
     #[test]
     fn a_wrong_url_is_not_quoted() {
-        for url in
-            ["secret", "ftp://user:secret@host/", "http://", "http://user:secret@/", "http://user:secret@host:99999/"]
-        {
-            let error = Endpoint::new(url, "q", Duration::from_secs(1), Treatments::default()).map(drop).unwrap_err();
+        for url in [
+            "secret",
+            "ftp://user:secret@host/",
+            "http://",
+            "http://user:secret@/",
+            "http://user:secret@host:99999/",
+        ] {
+            let error = Endpoint::new(url, "q", Duration::from_secs(1), Treatments::default())
+                .map(drop)
+                .unwrap_err();
             assert!(error.is::<Usage>() && !error.to_string().contains("secret"), "{url}: {error}");
         }
     }

@@ -23,8 +23,9 @@ pub(super) struct Args {
     queue: String,
     /// The http or https URL that each message is POSTed to
     ///
-    /// User and password in it are sent as basic authentication. They and the query are never logged. Use the variable to keep
-    /// them off the command line, which other users of the machine can see.
+    /// User and password in it are sent as basic authentication. They and the query are never
+    /// logged. Use the variable to keep them off the command line, which other users of the machine
+    /// can see.
     #[arg(long, value_name = "URL", env = "RELAY_TO", hide_env_values = true)]
     to: String,
     /// How many requests run at a time; at most the prefetch. Default: consume.concurrency, 10
@@ -33,7 +34,8 @@ pub(super) struct Args {
     /// How many unsettled messages the broker sends at most. Default: consume.prefetch, 100
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     prefetch: Option<u16>,
-    /// How long one request may take, such as 30s; up to 12h. Default: consume.handler_timeout if it is set, else 30s
+    /// How long one request may take, such as 30s; up to 12h. Default: consume.handler_timeout if
+    /// it is set, else 30s
     #[arg(long, value_name = "DURATION", value_parser = timeout)]
     timeout: Option<Duration>,
     /// Serve /livez, /readyz and /metrics (Prometheus) over HTTP here, for instance 127.0.0.1:9464
@@ -122,7 +124,8 @@ Examples:
 
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 const MAX_TIMEOUT: Duration = Duration::from_secs(12 * 60 * 60);
-/// How much longer than the request the handler may take, so that the request's own timeout, which says more, comes first.
+/// How much longer than the request the handler may take, so that the request's own timeout, which
+/// says more, comes first.
 const MARGIN: Duration = Duration::from_secs(5);
 
 pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<()> {
@@ -134,7 +137,9 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<()> {
     let policy = settings.policy(&args.queue)?;
     let treatments = Treatments::of(&settings, &args.queue);
     for class in treatments.mistyped() {
-        tracing::warn!("retry.errors has the class {class:?}, which the relay never reports; --help lists its classes");
+        tracing::warn!(
+            "retry.errors has the class {class:?}, which the relay never reports; --help lists its classes"
+        );
     }
     let endpoint = Endpoint::new(&args.to, &args.queue, timeout, treatments)?;
     tracing::info!(
@@ -166,7 +171,12 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<()> {
 fn settle_timeout(settings: &mut Settings, args: &Args) -> Duration {
     let wide = settings.consume.handler_timeout;
     let consume = &mut settings.queue_mut(&args.queue).consume;
-    let timeout = args.timeout.or(consume.handler_timeout).or(wide).unwrap_or(DEFAULT_TIMEOUT).min(MAX_TIMEOUT);
+    let timeout = args
+        .timeout
+        .or(consume.handler_timeout)
+        .or(wide)
+        .unwrap_or(DEFAULT_TIMEOUT)
+        .min(MAX_TIMEOUT);
     consume.handler_timeout = Some(timeout + MARGIN);
     timeout
 }
@@ -174,5 +184,9 @@ fn settle_timeout(settings: &mut Settings, args: &Args) -> Duration {
 fn timeout(text: &str) -> Result<Duration, String> {
     let wrong = || "expected a duration from 1ms to 12h, such as 30s".to_owned();
     let timeout = humantime::parse_duration(text).map_err(|_| wrong())?;
-    if (Duration::from_millis(1)..=MAX_TIMEOUT).contains(&timeout) { Ok(timeout) } else { Err(wrong()) }
+    if (Duration::from_millis(1)..=MAX_TIMEOUT).contains(&timeout) {
+        Ok(timeout)
+    } else {
+        Err(wrong())
+    }
 }

@@ -26,8 +26,10 @@ pub(super) fn headers(message: &Message<Bytes>, queue: &str) -> HeaderMap {
             headers.insert(HeaderName::from_static(name), value);
         }
     }
-    for (name, value) in [(CONTENT_TYPE, content.media_type.as_deref()), (CONTENT_ENCODING, content.coding.as_deref())]
-    {
+    for (name, value) in [
+        (CONTENT_TYPE, content.media_type.as_deref()),
+        (CONTENT_ENCODING, content.coding.as_deref()),
+    ] {
         if let Some(value) = value.and_then(as_it_is) {
             headers.insert(name, value);
         }
@@ -40,7 +42,8 @@ pub(super) fn headers(message: &Message<Bytes>, queue: &str) -> HeaderMap {
     headers
 }
 
-/// `%` is encoded too, so that decoding always restores the original; and so are spaces, because HTTP trims them at the ends.
+/// `%` is encoded too, so that decoding always restores the original; and so are spaces, because
+/// HTTP trims them at the ends.
 const OURS: AsciiSet = CONTROLS.add(b'%').add(b' ');
 
 fn encoded(value: &str) -> Option<HeaderValue> {

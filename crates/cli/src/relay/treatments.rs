@@ -16,11 +16,16 @@ impl Treatments {
 
     /// Classes that look like the relay's, and that it never reports. They are probably mistyped.
     pub(super) fn mistyped(&self) -> impl Iterator<Item = &str> {
-        let is_status = |status: &str| status.parse().is_ok_and(|status: u16| (100..1000).contains(&status));
+        let is_status =
+            |status: &str| status.parse().is_ok_and(|status: u16| (100..1000).contains(&status));
         let is_ours = move |class: &str| {
-            [TIMEOUT, CONNECT, CONNECTION].contains(&class) || class.strip_prefix("http_").is_some_and(is_status)
+            [TIMEOUT, CONNECT, CONNECTION].contains(&class)
+                || class.strip_prefix("http_").is_some_and(is_status)
         };
-        self.0.keys().map(String::as_str).filter(move |class| class.starts_with("http") && !is_ours(class))
+        self.0
+            .keys()
+            .map(String::as_str)
+            .filter(move |class| class.starts_with("http") && !is_ours(class))
     }
 }
 
@@ -36,7 +41,12 @@ mod tests {
 
     fn treatments(all: &[(&str, Treatment)], own: &[(&str, Treatment)]) -> Treatments {
         let errors = |classes: &[(&str, Treatment)]| {
-            Some(classes.iter().map(|(class, treatment)| ((*class).to_owned(), *treatment)).collect())
+            Some(
+                classes
+                    .iter()
+                    .map(|(class, treatment)| ((*class).to_owned(), *treatment))
+                    .collect(),
+            )
         };
         let mut settings = Settings::default();
         settings.retry.errors = errors(all);
@@ -50,8 +60,12 @@ mod tests {
         let delay = Some(Duration::from_secs(7));
         let all = [("http_404", Treatment::Transient), ("http_503", Treatment::Transient)];
         let treatments = treatments(&all, &[("http_503", Treatment::Permanent)]);
-        let delay_of =
-            |status| treatments.judge(StatusCode::from_u16(status).unwrap(), delay).unwrap_err().retry_after();
+        let delay_of = |status| {
+            treatments
+                .judge(StatusCode::from_u16(status).unwrap(), delay)
+                .unwrap_err()
+                .retry_after()
+        };
         assert_eq!([404, 503, 418, 500].map(delay_of), [delay, None, None, delay]);
         assert!(treatments.judge(StatusCode::OK, None).is_ok());
     }
@@ -62,7 +76,9 @@ mod tests {
         let judge = |delay| treatments.judge(StatusCode::TOO_MANY_REQUESTS, delay).unwrap_err();
         let delay = Some(Duration::from_secs(7));
         let policy = RetryPolicy::new(&RetrySettings::default()).unwrap();
-        let outcome = |delay| policy.outcome_of(&rehop::testing::message(()).attempt(2).build(), &Err(judge(delay)));
+        let outcome = |delay| {
+            policy.outcome_of(&rehop::testing::message(()).attempt(2).build(), &Err(judge(delay)))
+        };
         assert_eq!((judge(delay).class(), judge(delay).retry_after()), ("http_429", delay));
         assert_eq!(judge(delay).message(), "the endpoint answered 429 Too Many Requests");
         assert!(matches!(outcome(delay), Outcome::Defer(_)));
@@ -73,6 +89,9 @@ mod tests {
     fn a_class_that_the_relay_never_reports_is_found() {
         let all = ["http_404", "http_timeout", "timeout", "http_4O4", "http_1000", "https_404"];
         let treatments = treatments(&all.map(|class| (class, Treatment::Discard)), &[]);
-        assert_eq!(treatments.mistyped().collect::<Vec<_>>(), ["http_1000", "http_4O4", "https_404"]);
+        assert_eq!(
+            treatments.mistyped().collect::<Vec<_>>(),
+            ["http_1000", "http_4O4", "https_404"]
+        );
     }
 }

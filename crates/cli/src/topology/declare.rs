@@ -13,9 +13,13 @@ pub(super) async fn declare(mut settings: Settings) -> anyhow::Result<()> {
     let (own, existing): (Vec<_>, Vec<_>) =
         topology.queues.iter().partition(|queue| queue.declare != Declare::Existing);
     let mut lines = Vec::new();
-    lines.extend(topology.exchanges.iter().map(|exchange| format!("exchange {} is declared", exchange.name)));
+    lines.extend(
+        topology.exchanges.iter().map(|exchange| format!("exchange {} is declared", exchange.name)),
+    );
     lines.extend(own.iter().map(|queue| format!("queue {} is declared", queue.name)));
-    lines.extend(existing.iter().map(|queue| format!("queue {} exists, and is used as it is", queue.name)));
+    lines.extend(
+        existing.iter().map(|queue| format!("queue {} exists, and is used as it is", queue.name)),
+    );
     lines.push(format!(
         "namespace {} is ready: {} exchanges, {} queues, {} bindings",
         settings.namespace,

@@ -1,11 +1,14 @@
-//! `rehop topology export`: the topology for another tool to declare. All formats are JSON, which each of these tools reads.
+//! `rehop topology export`: the topology for another tool to declare. All formats are JSON, which
+//! each of these tools reads.
 
 use std::collections::BTreeMap;
 
 use anyhow::bail;
 use lapin::uri::AMQPUri;
 use rehop::settings::{Declare, QueueType};
-use rehop::topology::{Argument, Arguments, Binding, Exchange, ExchangeBinding, ExchangeKind, Queue, Role};
+use rehop::topology::{
+    Argument, Arguments, Binding, Exchange, ExchangeBinding, ExchangeKind, Queue, Role,
+};
 use rehop::{Settings, Topology};
 use serde_json::{Map, Value, json};
 
@@ -34,7 +37,8 @@ enum Format {
     /// Definitions, for `rabbitmqctl import_definitions` and the management API
     #[default]
     Definitions,
-    /// Policies for work queues that somebody else declares: dead-lettering, and the limit of quorum queues
+    /// Policies for work queues that somebody else declares: dead-lettering, and the limit of
+    /// quorum queues
     Policies,
     /// Resources of Terraform's provider cyrilgdn/rabbitmq, for a file that ends in .tf.json
     Terraform,
@@ -124,8 +128,9 @@ fn definitions(topology: &Topology, vhost: &str) -> Value {
     })
 }
 
-/// What rehop sets as arguments of work queues that it declares, as policies. For an existing queue of unknown type there is one for each
-/// type: the broker leaves out the one that does not fit before it compares priorities (3.10, 4.0 and 4.3).
+/// What rehop sets as arguments of work queues that it declares, as policies. For an existing queue
+/// of unknown type there is one for each type: the broker leaves out the one that does not fit
+/// before it compares priorities (3.10, 4.0 and 4.3).
 fn policies(mut settings: Settings, vhost: &str) -> anyhow::Result<Value> {
     let mut existing = BTreeMap::new();
     for queue in &mut settings.queues {
@@ -155,12 +160,13 @@ fn policy(queue: &Queue, queue_type: QueueType, vhost: &str) -> Value {
         // No policy can set these two, and the broker refuses one that tries (3.10, 4.0 and 4.3).
         "x-queue-type" | "x-single-active-consumer" => false,
         "x-dead-letter-exchange" | "x-dead-letter-routing-key" => true,
-        // A classic queue ignores a whole policy if one of its keys is only for quorum queues (`rabbit_classic_queue:capabilities` of
-        // 3.10, 4.0 and 4.3).
+        // A classic queue ignores a whole policy if one of its keys is only for quorum queues
+        // (`rabbit_classic_queue:capabilities` of 3.10, 4.0 and 4.3).
         _ => !is_classic,
     });
-    let definition: Map<_, _> =
-        keys.map(|(name, value)| (name.trim_start_matches("x-").to_owned(), json!(value))).collect();
+    let definition: Map<_, _> = keys
+        .map(|(name, value)| (name.trim_start_matches("x-").to_owned(), json!(value)))
+        .collect();
     json!({
         "vhost": vhost,
         "name": format!("{prefix}-{}", queue.name),
@@ -173,7 +179,9 @@ fn policy(queue: &Queue, queue_type: QueueType, vhost: &str) -> Value {
 
 /// A name as a regular expression that matches nothing else.
 fn literal(name: &str) -> String {
-    let escape = |c: char| if c.is_alphanumeric() || "-_ ".contains(c) { c.to_string() } else { format!("\\{c}") };
+    let escape = |c: char| {
+        if c.is_alphanumeric() || "-_ ".contains(c) { c.to_string() } else { format!("\\{c}") }
+    };
     name.chars().map(escape).collect()
 }
 
@@ -191,7 +199,8 @@ fn terraform(topology: &Topology, vhost: &str) -> Value {
     let exchanges: Map<_, _> = exchanges.collect();
     let queues = own(topology).map(|queue| {
         let settings = json!({ "durable": true, "auto_delete": false, "arguments_json": text(&queue.arguments) });
-        // Every change is a replacement for the provider, which deletes the queue with its messages.
+        // Every change is a replacement for the provider, which deletes the queue with its
+        // messages.
         let lifecycle = json!({ "prevent_destroy": true });
         let body = json!({
             "name": plain(&queue.name), "vhost": plain(vhost), "settings": [settings], "lifecycle": lifecycle,
@@ -293,9 +302,11 @@ impl Labels {
 
     /// A label that was not given before.
     fn label(&mut self, name: &str) -> String {
-        let allowed = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { self.filler };
+        let allowed =
+            |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { self.filler };
         let readable: String = name.chars().map(allowed).take(200).collect();
-        // Terraform's labels begin with a letter, and Kubernetes' names begin and end with a letter or digit.
+        // Terraform's labels begin with a letter, and Kubernetes' names begin and end with a letter
+        // or digit.
         let readable = format!("r{}{}", self.filler, readable.trim_matches(self.filler));
         let mut label = readable.clone();
         for number in 2.. {

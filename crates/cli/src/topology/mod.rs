@@ -27,9 +27,10 @@ pub(super) struct Args {
 enum Command {
     /// Print the exchanges, queues and bindings, without contacting the broker
     ///
-    /// For each queue it also prints the most attempts that a message can get if it keeps failing, how long these and the waits
-    /// between them take at most, and the most deliveries if it also crashes its consumer; for an ordered queue also how many
-    /// messages its consumer holds at most.
+    /// For each queue it also prints the most attempts that a message can get if it keeps failing,
+    /// how long these and the waits between them take at most, and the most deliveries if it also
+    /// crashes its consumer; for an ordered queue also how many messages its consumer holds at
+    /// most.
     #[command(after_long_help = "\
 Examples:
   rehop topology show --queue orders
@@ -47,9 +48,9 @@ Examples:
     },
     /// Declare the exchanges, queues and bindings
     ///
-    /// Services then need no configure permission: run them with topology = "check". Existing objects are not changed; if one has
-    /// different arguments, the error names the difference. For queues with declare = "existing", the command only checks that
-    /// they exist.
+    /// Services then need no configure permission: run them with topology = "check". Existing
+    /// objects are not changed; if one has different arguments, the error names the difference. For
+    /// queues with declare = "existing", the command only checks that they exist.
     #[command(after_long_help = "\
 Examples:
   rehop topology declare --namespace billing --queue orders
@@ -61,8 +62,8 @@ Examples:
     },
     /// Compare the broker with the settings; exit with 3 if it differs
     ///
-    /// It changes nothing. By AMQP it compares exchanges, queues and their arguments; through the management API also bindings and the
-    /// policies in effect. `rehop doctor` checks more.
+    /// It changes nothing. By AMQP it compares exchanges, queues and their arguments; through the
+    /// management API also bindings and the policies in effect. `rehop doctor` checks more.
     #[command(after_long_help = "\
 Examples:
   rehop topology verify --queue orders
@@ -74,10 +75,11 @@ Examples:
         #[arg(long)]
         json: bool,
     },
-    /// Print what declare would do, and the steps for what it cannot do; exit with 3 if anything would change
+    /// Print what declare would do, and the steps for what it cannot do; exit with 3 if anything
+    /// would change
     ///
-    /// It changes nothing. The arguments of a queue that exists cannot be changed, so for each that differs it prints how to get there
-    /// without losing a message.
+    /// It changes nothing. The arguments of a queue that exists cannot be changed, so for each that
+    /// differs it prints how to get there without losing a message.
     Plan {
         #[command(flatten)]
         queues: Queues,
@@ -85,7 +87,8 @@ Examples:
         #[arg(long)]
         json: bool,
     },
-    /// Delete wait queues and exchanges that nothing uses and that are empty; without --apply, list them
+    /// Delete wait queues and exchanges that nothing uses and that are empty; without --apply, list
+    /// them
     Prune(prune::Args),
     /// Print the topology for another tool to declare
     Export(export::Args),
@@ -101,7 +104,9 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
                 _ => output::print(&needs.to_text())?,
             }
         }
-        Command::Declare { queues } => declare::declare(queues.select(options.settings()?)?).await?,
+        Command::Declare { queues } => {
+            declare::declare(queues.select(options.settings()?)?).await?
+        }
         Command::Verify { queues, json } => {
             let report = doctor::verify(&queues.select(options.settings()?)?).await?;
             print(&report, json, "the broker is as the settings ask for")?;

@@ -24,17 +24,27 @@ pub(super) async fn run(settings: &Settings, json: bool) -> anyhow::Result<ExitC
 fn text(plan: &Plan) -> String {
     let mut lines = Vec::new();
     for part in &plan.parts {
-        let because = if part.action == Action::Keep { String::new() } else { format!(": {}", part.because) };
+        let because =
+            if part.action == Action::Keep { String::new() } else { format!(": {}", part.because) };
         lines.push(format!("{:8} {}{because}", part.action.as_str(), part.object));
-        lines.extend(part.steps.iter().enumerate().map(|(index, step)| format!("         {}. {step}", index + 1)));
+        lines.extend(
+            part.steps
+                .iter()
+                .enumerate()
+                .map(|(index, step)| format!("         {}. {step}", index + 1)),
+        );
     }
-    let count = |actions: &[Action]| plan.parts.iter().filter(|part| actions.contains(&part.action)).count();
+    let count = |actions: &[Action]| {
+        plan.parts.iter().filter(|part| actions.contains(&part.action)).count()
+    };
     let refused = count(&[Action::Refuse, Action::Missing]);
     lines.push(match (count(&[Action::Create]), refused, count(&[Action::Unknown])) {
         (0, 0, 0) => "declaring would change nothing".to_owned(),
         (0, 0, unknown) => format!("{unknown} of these could not be looked at"),
         (changes, 0, _) => format!("`rehop topology declare` would create {changes} of these"),
-        (_, refused, _) => format!("`rehop topology declare` would fail at {refused} of these; see their steps"),
+        (_, refused, _) => {
+            format!("`rehop topology declare` would fail at {refused} of these; see their steps")
+        }
     });
     lines.extend(plan.unseen.iter().map(|unseen| format!("not seen: {unseen}")));
     lines.join("\n")

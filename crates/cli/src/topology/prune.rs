@@ -14,7 +14,8 @@ use crate::{exit, output, signals};
 pub(super) struct Args {
     #[command(flatten)]
     queues: Queues,
-    /// Only the wait queue of this delay, such as 500ms, with its exchange; may be repeated. Default: all that are not used
+    /// Only the wait queue of this delay, such as 500ms, with its exchange; may be repeated.
+    /// Default: all that are not used
     #[arg(long = "delay", value_name = "DURATION", value_parser = humantime::parse_duration)]
     delays: Vec<Duration>,
     /// Delete them. Without it, they are only listed
@@ -67,8 +68,9 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
     let settings = args.queues.and_listed(options.settings()?)?;
     let mut unused = doctor::unused(&settings).await?;
     if !args.delays.is_empty() {
-        let is_asked_for =
-            |unused: &Unused| unused.delay_ms.is_some_and(|delay| args.delays.contains(&Duration::from_millis(delay)));
+        let is_asked_for = |unused: &Unused| {
+            unused.delay_ms.is_some_and(|delay| args.delays.contains(&Duration::from_millis(delay)))
+        };
         unused.retain(is_asked_for);
     }
     if !args.apply {
@@ -78,8 +80,9 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let (chosen, left): (Vec<_>, Vec<_>) =
-        unused.into_iter().partition(|unused| args.even_if_used || unused.verdict != Verdict::MayBeInUse);
+    let (chosen, left): (Vec<_>, Vec<_>) = unused
+        .into_iter()
+        .partition(|unused| args.even_if_used || unused.verdict != Verdict::MayBeInUse);
     let stop = signals::watch()?;
     let pruning = doctor::prune(&settings, &chosen, stop.cancelled_owned()).await?;
     let status = ExitCode::from(if pruning.is_stopped { exit::UNFINISHED } else { 0 });
@@ -91,11 +94,18 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
         .objects
         .iter()
         .map(|pruned| {
-            let became = pruned.kept_because.as_ref().map_or_else(|| "deleted".to_owned(), |it| format!("kept: {it}"));
+            let became = pruned
+                .kept_because
+                .as_ref()
+                .map_or_else(|| "deleted".to_owned(), |it| format!("kept: {it}"));
             format!("{} {} is {became}", pruned.object.as_str(), pruned.name)
         })
         .collect();
-    lines.extend(left.iter().map(|left| format!("{} {} is kept: {}", left.object.as_str(), left.name, reason(left))));
+    lines.extend(
+        left.iter().map(|left| {
+            format!("{} {} is kept: {}", left.object.as_str(), left.name, reason(left))
+        }),
+    );
     if lines.is_empty() {
         lines.push(NOTHING.to_owned());
     }
@@ -106,8 +116,10 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
 const NOTHING: &str = "no wait queue is unused";
 
 fn listed(unused: &[Unused], even_if_used: bool) -> String {
-    let mut lines: Vec<_> =
-        unused.iter().map(|it| format!("{} {}: {}", it.object.as_str(), it.name, reason(it))).collect();
+    let mut lines: Vec<_> = unused
+        .iter()
+        .map(|it| format!("{} {}: {}", it.object.as_str(), it.name, reason(it)))
+        .collect();
     let count = |verdict| unused.iter().filter(|unused| unused.verdict == verdict).count();
     let doubtful = count(Verdict::MayBeInUse);
     let removable = count(Verdict::Removable) + if even_if_used { doubtful } else { 0 };

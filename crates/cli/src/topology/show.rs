@@ -30,7 +30,8 @@ struct Limits {
     max_attempts: u32,
     /// If its consumer also crashes, as often as the broker allows.
     max_deliveries: u32,
-    /// How long the waits of the policy last in all, if its handler always fails and asks for no other delays.
+    /// How long the waits of the policy last in all, if its handler always fails and asks for no
+    /// other delays.
     max_wait_ms: u64,
     /// The same with its attempts, if each of them lasts for `consume.handler_timeout`.
     longest_chain_ms: u64,
@@ -53,7 +54,9 @@ impl Needs {
                 max_wait_ms: millis(policy.total_wait()),
                 longest_chain_ms: millis(settings.longest_chain(&queue.queue)?),
                 wait_queues: wait_queues_of(settings, queue)?,
-                max_unsettled: is_ordered(settings, queue).then(|| settings.max_unsettled(&queue.queue)).transpose()?,
+                max_unsettled: is_ordered(settings, queue)
+                    .then(|| settings.max_unsettled(&queue.queue))
+                    .transpose()?,
             })
         });
         let topology = Topology::of(settings)?;
@@ -68,20 +71,30 @@ impl Needs {
     pub(super) fn to_text(&self) -> String {
         let mut exchanges = output::table(["EXCHANGE", "TYPE", "ARGUMENTS"]);
         for exchange in &self.topology.exchanges {
-            exchanges.add_row([&exchange.name, exchange.kind.as_str(), &lines(&exchange.arguments)]);
+            exchanges.add_row([
+                &exchange.name,
+                exchange.kind.as_str(),
+                &lines(&exchange.arguments),
+            ]);
         }
         let mut queues = output::table(["QUEUE", "ROLE", "DECLARED BY", "ARGUMENTS"]);
         for queue in &self.topology.queues {
             let owner = if queue.declare == Declare::Existing { "its owner" } else { "rehop" };
             queues.add_row([&queue.name, queue.role.as_str(), owner, &lines(&queue.arguments)]);
         }
-        let mut bindings = output::table(["BINDING OF QUEUE", "TO EXCHANGE", "ROUTING KEY", "ARGUMENTS"]);
+        let mut bindings =
+            output::table(["BINDING OF QUEUE", "TO EXCHANGE", "ROUTING KEY", "ARGUMENTS"]);
         for binding in &self.topology.bindings {
             let arguments = lines(&binding.arguments);
             bindings.add_row([&binding.queue, &binding.exchange, &binding.routing_key, &arguments]);
         }
         for binding in &self.topology.exchange_bindings {
-            bindings.add_row([&format!("exchange {}", binding.destination), &binding.source, "", ""]);
+            bindings.add_row([
+                &format!("exchange {}", binding.destination),
+                &binding.source,
+                "",
+                "",
+            ]);
         }
         let mut limits = output::table([
             "LIMITS OF QUEUE",
@@ -108,11 +121,20 @@ impl Needs {
                 1 => "one message".to_owned(),
                 most => format!("{most} messages"),
             };
-            Some(format!("{}: one process at a time consumes it in order, and holds {held} at most", limit.queue))
+            Some(format!(
+                "{}: one process at a time consumes it in order, and holds {held} at most",
+                limit.queue
+            ))
         });
         let count = format!("{} queues in all", self.queue_count);
         let tables = [exchanges, queues, bindings, limits];
-        tables.iter().map(Table::trim_fmt).chain(ordered).chain([count]).collect::<Vec<_>>().join("\n\n")
+        tables
+            .iter()
+            .map(Table::trim_fmt)
+            .chain(ordered)
+            .chain([count])
+            .collect::<Vec<_>>()
+            .join("\n\n")
     }
 }
 

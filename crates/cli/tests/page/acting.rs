@@ -32,7 +32,13 @@ async fn plan(page: &Served, cookie: &str, path: &str) -> Answer {
 }
 
 /// Sends a plan's form, and returns the address of what it started.
-async fn order(page: &Served, cookie: &str, action: &str, queue: &str, more: &[(&str, &str)]) -> Answer {
+async fn order(
+    page: &Served,
+    cookie: &str,
+    action: &str,
+    queue: &str,
+    more: &[(&str, &str)],
+) -> Answer {
     let plan = plan(page, cookie, &format!("/plan/{action}?queue={}", encode(queue))).await;
     let (form, expect) = (plan.field("form"), plan.field("expect"));
     let fields = [&[("form", form.as_str()), ("expect", &expect), ("queue", queue)], more].concat();
@@ -49,19 +55,29 @@ async fn a_page_that_is_read_only_does_nothing() {
     let list = page.get(&format!("/messages?queue={}", encode(&fixture.queue)), &cookie).await;
     assert!(!list.body.contains("/plan/"), "nothing is offered: {}", list.body);
     let form = page.get("/", &cookie).await.field("form");
-    assert_eq!(page.post("/runs/1/undo", &cookie, &[("form", &form), ("why", "x")]).await.status, 404);
+    assert_eq!(
+        page.post("/runs/1/undo", &cookie, &[("form", &form), ("why", "x")]).await.status,
+        404
+    );
     for action in ["replay", "discard"] {
         let path = format!("/plan/{action}");
-        let fields = [("form", form.as_str()), ("queue", &fixture.queue), ("why", "x"), ("expect", "1")];
+        let fields =
+            [("form", form.as_str()), ("queue", &fixture.queue), ("why", "x"), ("expect", "1")];
         let refused = page.post(&path, &cookie, &fields).await;
         assert!(refused.status == 403 && refused.body.contains("--allow"), "{action}: {refused:?}");
-        assert_eq!(page.get(&format!("{path}?queue={}", encode(&fixture.queue)), &cookie).await.status, 403);
+        assert_eq!(
+            page.get(&format!("{path}?queue={}", encode(&fixture.queue)), &cookie).await.status,
+            403
+        );
     }
     fixture.has_depth(&fixture.parked(), 1).await;
     // What is allowed does not allow anything else.
     let page = Served::start(&fixture, &[Action::Replay]).await;
     let cookie = page.enter().await;
-    assert_eq!(page.get(&format!("/plan/discard?queue={}", encode(&fixture.queue)), &cookie).await.status, 403);
+    assert_eq!(
+        page.get(&format!("/plan/discard?queue={}", encode(&fixture.queue)), &cookie).await.status,
+        403
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -72,14 +88,22 @@ async fn messages_are_replayed_and_each_ones_fate_is_told() {
     let (serving, _) = stock::mended(&fixture).await;
     let page = Served::start(&fixture, &[Action::Replay]).await;
     let cookie = page.enter().await;
-    assert_eq!(order(&page, &cookie, "replay", &fixture.queue, &[("why", " ")]).await.status, 400, "without a reason");
+    assert_eq!(
+        order(&page, &cookie, "replay", &fixture.queue, &[("why", " ")]).await.status,
+        400,
+        "without a reason"
+    );
     fixture.has_depth(&fixture.parked(), 7).await;
     let started = order(&page, &cookie, "replay", &fixture.queue, &[("why", "mended")]).await;
     assert_eq!(started.status, 303, "{started:?}");
     let run = started.header("location").unwrap().to_owned();
     let ended = ends(&page, &cookie, &run).await;
     assert!(ended.body.contains("every message was handled"), "{}", ended.body);
-    assert!(ended.body.contains("<dd id=\"handled\">7</dd>") && ended.body.contains("mended"), "{}", ended.body);
+    assert!(
+        ended.body.contains("<dd id=\"handled\">7</dd>") && ended.body.contains("mended"),
+        "{}",
+        ended.body
+    );
     fixture.has_depth(&fixture.parked(), 0).await;
     assert!(page.get("/runs", &cookie).await.body.contains(&run));
     serving.stop().await;
@@ -96,7 +120,11 @@ async fn a_canary_that_parks_again_stops_the_replay_and_the_page_says_so() {
     let cookie = page.enter().await;
     let started = order(&page, &cookie, "replay", &fixture.queue, &[("why", "hope")]).await;
     let ended = ends(&page, &cookie, started.header("location").unwrap()).await;
-    assert!(ended.body.contains("It stopped: a message of the canary parked again"), "{}", ended.body);
+    assert!(
+        ended.body.contains("It stopped: a message of the canary parked again"),
+        "{}",
+        ended.body
+    );
     assert!(ended.body.contains("still no customer"), "{}", ended.body);
     fixture.has_depth(&fixture.parked(), 12).await;
     serving.stop().await;
@@ -110,10 +138,15 @@ async fn a_replay_of_another_number_of_messages_than_planned_does_nothing() {
     let page = Served::start(&fixture, &[Action::Replay]).await;
     let cookie = page.enter().await;
     let form = page.get("/", &cookie).await.field("form");
-    let fields = [("form", form.as_str()), ("queue", &fixture.queue), ("why", "x"), ("expect", "3")];
+    let fields =
+        [("form", form.as_str()), ("queue", &fixture.queue), ("why", "x"), ("expect", "3")];
     let started = page.post("/plan/replay", &cookie, &fields).await;
     let ended = ends(&page, &cookie, started.header("location").unwrap()).await;
-    assert!(ended.body.contains("2 messages match, which is not the expected number"), "{}", ended.body);
+    assert!(
+        ended.body.contains("2 messages match, which is not the expected number"),
+        "{}",
+        ended.body
+    );
     fixture.has_depth(&fixture.parked(), 2).await;
 }
 
@@ -138,8 +171,10 @@ async fn the_plan_of_a_replay_says_which_messages_stay() {
         assert!(shown.contains(&part), "{part:?} is missing: {shown}");
     }
     // More queues than a plan tells apart.
-    let others =
-        (0..1_001).map(|number| Publish { routing_key: "others".to_owned(), ..of(&format!("{gone}-{number}")) });
+    let others = (0..1_001).map(|number| Publish {
+        routing_key: "others".to_owned(),
+        ..of(&format!("{gone}-{number}"))
+    });
     fixture.client.publish_many(others).await.unwrap();
     fixture.has_depth(&fixture.stray(), 3 + 1_001).await;
     let shown = plan(&page, &cookie, "/plan/replay?place=stray&key=others").await.body;
@@ -171,7 +206,8 @@ async fn discarded_messages_are_kept_where_they_can_be_seen() {
     stock::park(&fixture, 2).await;
     let page = Served::start(&fixture, &[Action::Discard]).await;
     let cookie = page.enter().await;
-    let planned = plan(&page, &cookie, &format!("/plan/discard?queue={}", encode(&fixture.queue))).await;
+    let planned =
+        plan(&page, &cookie, &format!("/plan/discard?queue={}", encode(&fixture.queue))).await;
     assert!(planned.body.contains("One at a time"), "{}", planned.body);
     let one_at_a_time = [("why", "test data"), ("strict", "1")];
     let started = order(&page, &cookie, "discard", &fixture.queue, &one_at_a_time).await;
@@ -190,10 +226,17 @@ async fn a_discard_is_undone_with_a_reason_and_a_receipt() {
     let page = Served::start(&fixture, &[Action::Discard]).await;
     let cookie = page.enter().await;
     // Somebody else's discard, which stays.
-    let planned = plan(&page, &cookie, &format!("/plan/discard?queue={}&limit=1", encode(&fixture.queue))).await;
+    let planned =
+        plan(&page, &cookie, &format!("/plan/discard?queue={}&limit=1", encode(&fixture.queue)))
+            .await;
     let (form, expect) = (planned.field("form"), planned.field("expect"));
-    let fields =
-        [("form", form.as_str()), ("expect", &expect), ("queue", &fixture.queue), ("limit", "1"), ("why", "x")];
+    let fields = [
+        ("form", form.as_str()),
+        ("expect", &expect),
+        ("queue", &fixture.queue),
+        ("limit", "1"),
+        ("why", "x"),
+    ];
     let other = page.post("/plan/discard", &cookie, &fields).await;
     assert_eq!(other.status, 303, "{other:?}");
     ends(&page, &cookie, other.header("location").unwrap()).await;
@@ -210,7 +253,10 @@ async fn a_discard_is_undone_with_a_reason_and_a_receipt() {
     let undoing = undone.header("location").unwrap().to_owned();
     let receipt = ends(&page, &cookie, &undoing).await;
     assert!(receipt.body.contains("The messages are back where they were"), "{}", receipt.body);
-    assert!(receipt.body.contains("<dd id=\"moved\">2</dd>") && receipt.body.contains("it was a mistake"));
+    assert!(
+        receipt.body.contains("<dd id=\"moved\">2</dd>")
+            && receipt.body.contains("it was a mistake")
+    );
     assert!(receipt.body.contains("<dd id=\"gone\">0</dd>"), "{}", receipt.body);
     fixture.has_depth(&fixture.parked(), 2).await;
     let bin = format!("{}.discarded", fixture.namespace.name());
@@ -220,7 +266,8 @@ async fn a_discard_is_undone_with_a_reason_and_a_receipt() {
     assert!(!seen.contains("/undo\"") && seen.contains(&format!("href=\"{undoing}\"")), "{seen}");
     let again = page.post(&undo, &cookie, &[("form", &form), ("why", "again")]).await;
     assert_eq!(again.header("location"), Some(undoing.as_str()));
-    let nothing = page.post(&format!("{undoing}/undo"), &cookie, &[("form", &form), ("why", "x")]).await;
+    let nothing =
+        page.post(&format!("{undoing}/undo"), &cookie, &[("form", &form), ("why", "x")]).await;
     assert_eq!(nothing.status, 400, "{nothing:?}");
 }
 
@@ -237,7 +284,8 @@ async fn an_undo_brings_back_what_is_still_there_and_says_what_is_not() {
     let bin = format!("{}.discarded", fixture.namespace.name());
     fixture.client.get(&bin).await.unwrap().expect("a discarded message");
     fixture.has_depth(&bin, 2).await;
-    let undone = page.post(&format!("{run}/undo"), &cookie, &[("form", &form), ("why", "a mistake")]).await;
+    let undone =
+        page.post(&format!("{run}/undo"), &cookie, &[("form", &form), ("why", "a mistake")]).await;
     let receipt = ends(&page, &cookie, undone.header("location").unwrap()).await;
     assert!(receipt.body.contains("<dd id=\"moved\">2</dd>"), "{}", receipt.body);
     assert!(receipt.body.contains("<dd id=\"gone\">1</dd>"), "{}", receipt.body);
@@ -259,7 +307,11 @@ async fn an_undo_whose_queue_is_gone_says_what_stays_and_is_offered_again() {
     let fields = [("form", form.as_str()), ("why", "a mistake")];
     let undone = page.post(&undo, &cookie, &fields).await;
     let receipt = ends(&page, &cookie, undone.header("location").unwrap()).await;
-    for part in ["Some messages stay where they are", "<dd id=\"missing\">2</dd>", "<dd id=\"moved\">0</dd>"] {
+    for part in [
+        "Some messages stay where they are",
+        "<dd id=\"missing\">2</dd>",
+        "<dd id=\"moved\">0</dd>",
+    ] {
         assert!(receipt.body.contains(part), "{part}: {}", receipt.body);
     }
     fixture.declare().await;
@@ -276,7 +328,9 @@ async fn a_replay_that_left_strays_in_place_does_not_call_the_fate_of_any_messag
     let fixture = Fixture::new("ui-stayed").await;
     fixture.declare().await;
     let serving = fixture.serve_always(Ok(())).await;
-    let stray = |queue: &str| Publish::to(fixture.stray(), "order.created").body("x").header("rehop-return-to", queue);
+    let stray = |queue: &str| {
+        Publish::to(fixture.stray(), "order.created").body("x").header("rehop-return-to", queue)
+    };
     let gone = fixture.namespace.queue("gone");
     fixture.client.publish_many([stray(&fixture.queue), stray(&gone)]).await.unwrap();
     fixture.has_depth(&fixture.stray(), 2).await;
@@ -287,7 +341,11 @@ async fn a_replay_that_left_strays_in_place_does_not_call_the_fate_of_any_messag
     let started = page.post("/plan/replay", &cookie, &fields).await;
     assert_eq!(started.status, 303, "{started:?}");
     let ended = ends(&page, &cookie, started.header("location").unwrap()).await;
-    for part in ["<dd id=\"handled\">1</dd>", "<dd id=\"missing\">1</dd>", "Some messages stay where they are"] {
+    for part in [
+        "<dd id=\"handled\">1</dd>",
+        "<dd id=\"missing\">1</dd>",
+        "Some messages stay where they are",
+    ] {
         assert!(ended.body.contains(part), "{part}: {}", ended.body);
     }
     assert!(!ended.body.contains("fate is known"), "{}", ended.body);
@@ -296,7 +354,8 @@ async fn a_replay_that_left_strays_in_place_does_not_call_the_fate_of_any_messag
 
 /// How many messages the page of a run says that it has moved.
 fn moved(answer: &Answer) -> u32 {
-    let (_, rest) = answer.body.split_once("<dd id=\"moved\">").expect("the page says how many were moved");
+    let (_, rest) =
+        answer.body.split_once("<dd id=\"moved\">").expect("the page says how many were moved");
     rest.split('<').next().unwrap().parse().unwrap()
 }
 
@@ -305,11 +364,14 @@ fn moved(answer: &Answer) -> u32 {
 async fn a_discard_that_failed_half_way_says_what_it_moved_and_is_undone() {
     const COUNT: u32 = 400;
     if Broker::shared().await.management_url().is_none() {
-        return not_tried("a discard that fails half way, because REHOP_TEST_MANAGEMENT_URL is not set");
+        return not_tried(
+            "a discard that fails half way, because REHOP_TEST_MANAGEMENT_URL is not set",
+        );
     }
     let fixture = Fixture::new("ui-undo-failed").await;
     fixture.declare().await;
-    let message = |n: u32| Publish::to_queue(fixture.parked()).message_id(n.to_string()).body(n.to_string());
+    let message =
+        |n: u32| Publish::to_queue(fixture.parked()).message_id(n.to_string()).body(n.to_string());
     fixture.client.publish_many((0..COUNT).map(message)).await.unwrap();
     fixture.has_depth(&fixture.parked(), COUNT).await;
     let bin = format!("{}.discarded", fixture.namespace.name());
@@ -329,8 +391,11 @@ async fn a_discard_that_failed_half_way_says_what_it_moved_and_is_undone() {
     fixture.has_depth(&fixture.parked(), COUNT - part).await;
 
     let undo = format!("{run}/undo");
-    for offer in ["would put those messages there twice", &format!("action=\"{undo}\""), &format!("Moves {part} back")]
-    {
+    for offer in [
+        "would put those messages there twice",
+        &format!("action=\"{undo}\""),
+        &format!("Moves {part} back"),
+    ] {
         assert!(ended.body.contains(offer), "{offer}: {}", ended.body);
     }
     let form = ended.field("form");
@@ -383,13 +448,19 @@ async fn what_is_masked_is_not_edited_unless_it_may_be_revealed() {
     stock::park_bytes(&fixture, br#"{"password": "hunter2"}"#.to_vec(), "one").await;
     stock::park_bytes(&fixture, vec![0xff], "binary").await;
     let link = |chain: &str| format!("/edit?queue={}&chain={chain}", encode(&fixture.queue));
-    for (actions, status) in
-        [(&[Action::Edit][..], 403), (&[Action::Reveal], 403), (&[Action::Edit, Action::Reveal], 200)]
-    {
+    for (actions, status) in [
+        (&[Action::Edit][..], 403),
+        (&[Action::Reveal], 403),
+        (&[Action::Edit, Action::Reveal], 200),
+    ] {
         let page = Served::start(&fixture, actions).await;
         let cookie = page.enter().await;
         let seen = page.get(&link("one"), &cookie).await;
-        assert_eq!((seen.status, seen.body.contains("hunter2")), (status, status == 200), "{actions:?}");
+        assert_eq!(
+            (seen.status, seen.body.contains("hunter2")),
+            (status, status == 200),
+            "{actions:?}"
+        );
         if status == 200 {
             assert_eq!(page.get(&link("binary"), &cookie).await.status, 422);
         }

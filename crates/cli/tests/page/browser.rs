@@ -23,21 +23,35 @@ pub(crate) struct Browser {
 }
 
 impl Browser {
-    /// A window of this size, with further switches of Chromium. `None`, loudly, if there is no browser.
+    /// A window of this size, with further switches of Chromium. `None`, loudly, if there is no
+    /// browser.
     pub(crate) async fn open(width: u32, switches: &[&str]) -> Option<Self> {
         let one = ONE.lock().await;
         let port = Port::claim().unwrap();
         let mut command = Command::new("chromedriver");
-        command.arg(format!("--port={}", port.number())).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
+        command
+            .arg(format!("--port={}", port.number()))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .kill_on_drop(true);
         let Ok(driver) = command.spawn() else {
-            assert!(std::env::var_os("REHOP_TEST_BROWSER").is_none(), "chromedriver cannot be started");
+            assert!(
+                std::env::var_os("REHOP_TEST_BROWSER").is_none(),
+                "chromedriver cannot be started"
+            );
             not_tried("a page in a browser, because there is no chromedriver; see make test-page");
             return None;
         };
         // Chromium refuses its sandbox to root, which containers run as.
         let size = format!("--window-size={width},1000");
-        let usual =
-            ["--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--no-first-run", &size];
+        let usual = [
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-dev-shm-usage",
+            "--disable-gpu",
+            "--no-first-run",
+            &size,
+        ];
         let arguments = [&usual[..], switches].concat();
         let options = json!({ "args": arguments });
         let capabilities = serde_json::Map::from_iter([("goog:chromeOptions".to_owned(), options)]);
@@ -59,7 +73,10 @@ impl Browser {
     pub(crate) async fn enter(&self, page: &Served) {
         self.client.goto(page.ui.address()).await.unwrap();
         let url = self.client.current_url().await.unwrap();
-        assert!(url.path() == "/" && url.query().is_none(), "the token has left the address: {url}");
+        assert!(
+            url.path() == "/" && url.query().is_none(),
+            "the token has left the address: {url}"
+        );
     }
 
     pub(crate) async fn click(&self, css: &str) {
@@ -107,14 +124,18 @@ impl Browser {
         self.client.active_element().await.unwrap().send_keys(key).await.unwrap();
     }
 
-    /// Moves the focus by the Tab key until it is on an element with this text or name, and checks that it can be seen there.
+    /// Moves the focus by the Tab key until it is on an element with this text or name, and checks
+    /// that it can be seen there.
     pub(crate) async fn tab_to(&self, text: &str) {
         const FOCUSED: &str = "const e = document.activeElement; const s = getComputedStyle(e); \
              return [(e.innerText || e.value || '').trim() + '|' + (e.name || ''), s.outlineStyle !== 'none'];";
         for _ in 0..200 {
             self.press(TAB).await;
             let focused = self.run(FOCUSED).await;
-            if focused[0].as_str().is_some_and(|seen| seen.starts_with(text) || seen.ends_with(&format!("|{text}"))) {
+            if focused[0]
+                .as_str()
+                .is_some_and(|seen| seen.starts_with(text) || seen.ends_with(&format!("|{text}")))
+            {
                 assert_eq!(focused[1], true, "the focus on {text:?} can be seen");
                 return;
             }
@@ -135,7 +156,14 @@ impl Browser {
              .filter(v => v.impact === 'serious' || v.impact === 'critical') \
              .map(v => v.id + ': ' + v.nodes.map(n => n.html).join(' ').slice(0, 300))), e => done(['axe: ' + e]));";
         let found = self.client.execute_async(RUN, Vec::new()).await.unwrap();
-        Some(found.as_array().unwrap().iter().map(|text| text.as_str().unwrap().to_owned()).collect())
+        Some(
+            found
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|text| text.as_str().unwrap().to_owned())
+                .collect(),
+        )
     }
 
     pub(crate) async fn is_accessible(&self, what: &str) {

@@ -12,12 +12,19 @@ use crate::support::{Fixture, SOON};
 async fn the_printed_address_lets_one_browser_in_once_and_leaves_no_token_in_the_address() {
     let fixture = Fixture::new("ui-token").await;
     let page = Served::start(&fixture, &[]).await;
-    for (path, says) in
-        [("/", "not been let in"), ("/enter?token=wrong", "used up"), ("/enter", "used up"), ("/live", "let in")]
-    {
+    for (path, says) in [
+        ("/", "not been let in"),
+        ("/enter?token=wrong", "used up"),
+        ("/enter", "used up"),
+        ("/live", "let in"),
+    ] {
         let refused = page.request("GET", path, &[], "").await;
         assert_eq!(refused.status, 403, "{path}");
-        assert!(refused.body.contains(says) && refused.header("set-cookie").is_none(), "{path}: {}", refused.body);
+        assert!(
+            refused.body.contains(says) && refused.header("set-cookie").is_none(),
+            "{path}: {}",
+            refused.body
+        );
     }
     // Looking at an address without opening it does not use it up.
     assert_eq!(page.request("HEAD", &page.entrance(), &[], "").await.status, 403);
@@ -56,19 +63,29 @@ async fn a_name_that_is_not_the_pages_own_gets_nothing() {
     let page = Served::start(&fixture, &[]).await;
     let cookie = page.enter().await;
     let port = page.authority.rsplit_once(':').unwrap().1.to_owned();
-    let own = [page.authority.clone(), format!("localhost:{port}"), "LOCALHOST:9".to_owned(), "[::1]:7672".to_owned()];
+    let own = [
+        page.authority.clone(),
+        format!("localhost:{port}"),
+        "LOCALHOST:9".to_owned(),
+        "[::1]:7672".to_owned(),
+    ];
     for host in own {
         let answer = page.send(&format!("GET / HTTP/1.1\r\nhost: {host}\r\n{cookie}"), "").await;
         assert_eq!(answer.status, 200, "{host}");
     }
-    for host in
-        ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "", "localhost\r\nhost: evil.example"]
-    {
+    for host in [
+        "evil.example",
+        "127.0.0.1.evil.example",
+        "localhost.evil.example",
+        "",
+        "localhost\r\nhost: evil.example",
+    ] {
         let answer = page.send(&format!("GET / HTTP/1.1\r\nhost: {host}\r\n{cookie}"), "").await;
         assert_eq!(answer.status, 421, "{host}");
         assert!(!answer.body.contains(&fixture.queue));
     }
-    let absolute = format!("GET http://evil.example/ HTTP/1.1\r\nhost: {}\r\n{cookie}", page.authority);
+    let absolute =
+        format!("GET http://evil.example/ HTTP/1.1\r\nhost: {}\r\n{cookie}", page.authority);
     assert_eq!(page.send(&absolute, "").await.status, 421);
     assert_eq!(page.send(&format!("GET / HTTP/1.0\r\n{cookie}"), "").await.status, 421);
 }
@@ -119,10 +136,15 @@ async fn every_answer_forbids_scripts_frames_caches_and_referrers_to_other_sites
         ("no session", format!("GET / HTTP/1.1\r\n{host}")),
         ("no page", format!("GET /none HTTP/1.1\r\n{host}\r\n{cookie}")),
         ("a wrong name", "GET / HTTP/1.1\r\nhost: evil.example".to_owned()),
-        ("a wrong origin", format!("POST / HTTP/1.1\r\n{host}\r\nsec-fetch-site: cross-site\r\ncontent-length: 0")),
+        (
+            "a wrong origin",
+            format!("POST / HTTP/1.1\r\n{host}\r\nsec-fetch-site: cross-site\r\ncontent-length: 0"),
+        ),
     ] {
         let answer = page.send(&head, "").await;
-        let policy = answer.header("content-security-policy").unwrap_or_else(|| panic!("{what}: {answer:?}"));
+        let policy = answer
+            .header("content-security-policy")
+            .unwrap_or_else(|| panic!("{what}: {answer:?}"));
         for part in [
             "default-src 'none'",
             "script-src 'self'",
@@ -193,7 +215,8 @@ async fn a_socket_serves_the_page_to_this_user_and_still_asks_for_the_token() {
     let ui = rehop_page::start(&settings(&fixture), options).await.unwrap();
     let token = ui.address().rsplit_once('=').unwrap().1.to_owned();
     let get = async |path_and: &str, more: &str| {
-        through_socket(&path, &format!("GET {path_and} HTTP/1.1\r\nhost: localhost:9000{more}")).await
+        through_socket(&path, &format!("GET {path_and} HTTP/1.1\r\nhost: localhost:9000{more}"))
+            .await
     };
     assert_eq!(get("/", "").await.status, 403);
     let entered = get(&format!("/enter?token={token}"), "").await;
@@ -215,7 +238,8 @@ async fn behind_a_proxy_the_page_has_the_proxys_name_and_a_secure_cookie() {
     options.public_url = Some("https://ops.example.com".to_owned());
     let ui = rehop_page::start(&settings(&fixture), options).await.unwrap();
     let way = ui.address().strip_prefix("https://ops.example.com").unwrap().to_owned();
-    let entered = through_socket(&path, &format!("GET {way} HTTP/1.1\r\nhost: ops.example.com")).await;
+    let entered =
+        through_socket(&path, &format!("GET {way} HTTP/1.1\r\nhost: ops.example.com")).await;
     assert!(entered.header("set-cookie").unwrap().ends_with("; Secure"), "{entered:?}");
 }
 

@@ -20,7 +20,8 @@ const GAVE_UP: &str = "not everything that was begun from the page has ended wit
 async fn slow_stock(test: &str) -> (Fixture, Proxy) {
     let (fixture, proxy) = Fixture::behind_proxy(test).await;
     let parked = fixture.parked();
-    let message = |n: u32| Publish::to_queue(&parked).body("x".repeat(1_024)).message_id(n.to_string());
+    let message =
+        |n: u32| Publish::to_queue(&parked).body("x".repeat(1_024)).message_id(n.to_string());
     fixture.declare().await;
     fixture.client.publish_many((0..COUNT).map(message)).await.unwrap();
     fixture.has_depth(&parked, COUNT).await;
@@ -39,7 +40,8 @@ async fn looking(fixture: &Fixture, proxy: &Proxy, more: &str, left: u32) -> Too
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_signal_ends_the_looks_of_pages_and_each_message_is_in_its_place_before_the_process_ends() {
+async fn a_signal_ends_the_looks_of_pages_and_each_message_is_in_its_place_before_the_process_ends()
+{
     for (more, left) in [("", COUNT - 1_000), ("&all=1", 0)] {
         let mut tries = 0;
         while !everything_is_back_in_time(more, left).await {
@@ -61,7 +63,11 @@ async fn everything_is_back_in_time(more: &str, left: u32) -> bool {
     if ended.err.contains(GAVE_UP) {
         return false;
     }
-    assert_eq!(fixture.client.depth(&fixture.parked()).await.unwrap(), COUNT, "they are there when it has ended");
+    assert_eq!(
+        fixture.client.depth(&fixture.parked()).await.unwrap(),
+        COUNT,
+        "they are there when it has ended"
+    );
     let messages = fixture.client.get_all(&fixture.parked()).await.unwrap();
     let ids = messages.iter().map(|message| message.properties.message_id.clone().unwrap());
     assert!(ids.eq((0..COUNT).map(|n| n.to_string())), "in their order, after {more:?}");
@@ -92,8 +98,10 @@ async fn what_was_moved_from_a_page_is_exported_before_the_process_ends() {
     fixture.declare().await;
     stock::park_bytes(&fixture, b"x".to_vec(), "one").await;
     fixture.has_depth(&fixture.parked(), 1).await;
-    let collector = Endpoint::start(|_| async { with(200, "content-type", "application/x-protobuf") }).await;
-    let arguments = ["ui", "--queue", &fixture.queue, "--listen", "127.0.0.1:0", "--allow", "discard"];
+    let collector =
+        Endpoint::start(|_| async { with(200, "content-type", "application/x-protobuf") }).await;
+    let arguments =
+        ["ui", "--queue", &fixture.queue, "--listen", "127.0.0.1:0", "--allow", "discard"];
     let tool = Tool::start(&arguments, collector.as_metrics_collector(&fixture.settings));
     let (authority, cookie) = enter(&tool).await;
     let path = format!("/plan/discard?queue={}", encode(&fixture.queue));
@@ -104,7 +112,8 @@ async fn what_was_moved_from_a_page_is_exported_before_the_process_ends() {
     eventually(SOON, "the plan is there", planned).await.unwrap();
     let plan = ask(&authority, &path, &cookie).await;
     let form = plan.field("form");
-    let fields = [("form", form.as_str()), ("expect", "1"), ("queue", &fixture.queue), ("why", "a test")];
+    let fields =
+        [("form", form.as_str()), ("expect", "1"), ("queue", &fixture.queue), ("why", "a test")];
     let begun = submit(&authority, "/plan/discard", &cookie, &fields).await;
     assert_eq!(begun.status, 303, "{begun:?}");
     fixture.has_depth(&format!("{}.discarded", fixture.namespace.name()), 1).await;
@@ -112,5 +121,8 @@ async fn what_was_moved_from_a_page_is_exported_before_the_process_ends() {
     // Texts are written as they are, between numbers.
     let exported: Vec<_> = collector.arrived().iter().map(Arrived::text).collect();
     let parts = ["rehop.parked.moved", "discard", &fixture.parked(), "rehop ui"];
-    assert!(exported.iter().any(|text| parts.iter().all(|part| text.contains(part))), "{parts:?} are in {exported:?}");
+    assert!(
+        exported.iter().any(|text| parts.iter().all(|part| text.contains(part))),
+        "{parts:?} are in {exported:?}"
+    );
 }

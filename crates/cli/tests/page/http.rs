@@ -32,7 +32,8 @@ impl Answer {
     /// The value of the first hidden field of this name.
     pub(crate) fn field(&self, name: &str) -> String {
         let start = format!("name=\"{name}\" value=\"");
-        let at = self.body.find(&start).unwrap_or_else(|| panic!("no field {name}: {}", self.body)) + start.len();
+        let at = self.body.find(&start).unwrap_or_else(|| panic!("no field {name}: {}", self.body))
+            + start.len();
         self.body[at..].split('"').next().unwrap().to_owned()
     }
 }
@@ -66,8 +67,15 @@ impl Served {
     }
 
     /// A request whose further headers are given as lines.
-    pub(crate) async fn request(&self, method: &str, path: &str, headers: &[&str], body: &str) -> Answer {
-        let mut lines = vec![format!("{method} {path} HTTP/1.1"), format!("host: {}", self.authority)];
+    pub(crate) async fn request(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[&str],
+        body: &str,
+    ) -> Answer {
+        let mut lines =
+            vec![format!("{method} {path} HTTP/1.1"), format!("host: {}", self.authority)];
         lines.extend(headers.iter().map(|header| (*header).to_owned()));
         if method == "POST" {
             lines.push(format!("content-length: {}", body.len()));
@@ -100,7 +108,12 @@ pub(crate) async fn ask(authority: &str, path: &str, header: &str) -> Answer {
 }
 
 /// What a page answers to a form that another process serves.
-pub(crate) async fn submit(authority: &str, path: &str, header: &str, fields: &[(&str, &str)]) -> Answer {
+pub(crate) async fn submit(
+    authority: &str,
+    path: &str,
+    header: &str,
+    fields: &[(&str, &str)],
+) -> Answer {
     let body = form(fields);
     let head = format!(
         "POST {path} HTTP/1.1\r\nhost: {authority}\r\n{header}\r\nsec-fetch-site: same-origin\r\ncontent-length: {}\r\n\
@@ -111,12 +124,22 @@ pub(crate) async fn submit(authority: &str, path: &str, header: &str, fields: &[
 }
 
 fn form(fields: &[(&str, &str)]) -> String {
-    fields.iter().map(|(name, value)| format!("{name}={}", encode(value))).collect::<Vec<_>>().join("&")
+    fields
+        .iter()
+        .map(|(name, value)| format!("{name}={}", encode(value)))
+        .collect::<Vec<_>>()
+        .join("&")
 }
 
 pub(crate) fn encode(text: &str) -> String {
     text.bytes()
-        .map(|byte| if byte.is_ascii_alphanumeric() { char::from(byte).to_string() } else { format!("%{byte:02X}") })
+        .map(|byte| {
+            if byte.is_ascii_alphanumeric() {
+                char::from(byte).to_string()
+            } else {
+                format!("%{byte:02X}")
+            }
+        })
         .collect()
 }
 
@@ -135,12 +158,20 @@ async fn send(mut stream: impl AsyncRead + AsyncWrite + Unpin, head: &str, body:
     let text = tokio::time::timeout(SOON, answer).await.expect("an answer in time");
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or((text.as_str(), ""));
     let mut lines = head.lines();
-    let status =
-        lines.next().and_then(|line| line.split(' ').nth(1)).and_then(|status| status.parse().ok()).unwrap_or(0);
-    let headers =
-        lines.filter_map(|line| line.split_once(": ")).map(|(name, value)| (name.to_lowercase(), value.to_owned()));
+    let status = lines
+        .next()
+        .and_then(|line| line.split(' ').nth(1))
+        .and_then(|status| status.parse().ok())
+        .unwrap_or(0);
+    let headers = lines
+        .filter_map(|line| line.split_once(": "))
+        .map(|(name, value)| (name.to_lowercase(), value.to_owned()));
     let is_chunked = head.to_lowercase().contains("transfer-encoding: chunked");
-    Answer { status, headers: headers.collect(), body: if is_chunked { unchunked(body) } else { body.to_owned() } }
+    Answer {
+        status,
+        headers: headers.collect(),
+        body: if is_chunked { unchunked(body) } else { body.to_owned() },
+    }
 }
 
 fn unchunked(mut rest: &str) -> String {

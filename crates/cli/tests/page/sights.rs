@@ -118,7 +118,9 @@ async fn it_works_without_scripts() {
     stock::park(&fixture, 1).await;
     let (serving, _) = stock::mended(&fixture).await;
     let page = Served::start(&fixture, &[Action::Replay]).await;
-    let Some(browser) = Browser::open(1200, &["--blink-settings=scriptEnabled=false"]).await else { return };
+    let Some(browser) = Browser::open(1200, &["--blink-settings=scriptEnabled=false"]).await else {
+        return;
+    };
     browser.enter(&page).await;
     browser.shows("does not update itself").await;
     browser.click("td a[href^='/messages']").await;
@@ -134,28 +136,44 @@ async fn it_works_without_scripts() {
 #[tokio::test(flavor = "multi_thread")]
 async fn it_fits_a_phone_and_the_dark() {
     let mut fixture = Fixture::new("ui-phone").await;
-    fixture.settings.broker.management_url = Broker::shared().await.management_url().map(Secret::from);
+    fixture.settings.broker.management_url =
+        Broker::shared().await.management_url().map(Secret::from);
     fixture.declare().await;
     stock::park_hostile(&fixture).await;
     let page = Served::start(&fixture, &[Action::Replay]).await;
-    let Some(browser) = Browser::open(500, &["--blink-settings=preferredColorScheme=0"]).await else { return };
+    let Some(browser) = Browser::open(500, &["--blink-settings=preferredColorScheme=0"]).await
+    else {
+        return;
+    };
     browser.client.set_window_size(400, 800).await.unwrap();
     browser.enter(&page).await;
-    assert_eq!(browser.run("return matchMedia('(prefers-color-scheme: dark)').matches").await, json!(true));
+    assert_eq!(
+        browser.run("return matchMedia('(prefers-color-scheme: dark)').matches").await,
+        json!(true)
+    );
     let queue = encode(&fixture.queue);
-    for path in
-        ["/".to_owned(), format!("/messages?queue={queue}"), format!("/plan/replay?queue={queue}"), "/runs".to_owned()]
-    {
+    for path in [
+        "/".to_owned(),
+        format!("/messages?queue={queue}"),
+        format!("/plan/replay?queue={queue}"),
+        "/runs".to_owned(),
+    ] {
         browser.client.goto(&format!("http://{}{path}", page.authority)).await.unwrap();
         let wide =
             browser.run("return document.documentElement.scrollWidth - document.documentElement.clientWidth").await;
         assert_eq!(wide, json!(0), "{path} is not wider than the window");
         browser.is_accessible(&format!("{path} in the dark")).await;
     }
-    browser.client.goto(&format!("http://{}/messages?queue={queue}", page.authority)).await.unwrap();
+    browser
+        .client
+        .goto(&format!("http://{}/messages?queue={queue}", page.authority))
+        .await
+        .unwrap();
     browser.click("th a[href^='/message?']").await;
     browser.shows("What a replay would do").await;
-    let wide = browser.run("return document.documentElement.scrollWidth - document.documentElement.clientWidth").await;
+    let wide = browser
+        .run("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        .await;
     assert_eq!(wide, json!(0), "a message is not wider than the window");
     browser.is_accessible("a message in the dark").await;
     browser.close().await;

@@ -19,12 +19,18 @@ impl BrokerApi {
     pub(crate) async fn shared() -> Option<Self> {
         let broker = Broker::shared().await;
         let Some(url) = broker.management_url() else {
-            not_tried("checks that need the management API, because REHOP_TEST_MANAGEMENT_URL is not set");
+            not_tried(
+                "checks that need the management API, because REHOP_TEST_MANAGEMENT_URL is not set",
+            );
             return None;
         };
         let host = url.rsplit_once('@').map_or(url, |(_, host)| host);
         let without_credentials = format!("http://{}", host.trim_start_matches("http://"));
-        Some(Self { url: url.to_owned(), without_credentials, management: broker.management().unwrap() })
+        Some(Self {
+            url: url.to_owned(),
+            without_credentials,
+            management: broker.management().unwrap(),
+        })
     }
 
     /// With user and password.
@@ -58,7 +64,10 @@ impl BrokerApi {
     /// Has an exchange pass on to another one what has such a routing key.
     pub(crate) async fn bind_exchange(&self, source: &str, destination: &str, routing_key: &str) {
         let binding = json!({ "routing_key": routing_key, "arguments": {} });
-        self.management.post(&format!("bindings/%2f/e/{source}/e/{destination}"), &binding).await.unwrap();
+        self.management
+            .post(&format!("bindings/%2f/e/{source}/e/{destination}"), &binding)
+            .await
+            .unwrap();
     }
 
     /// A user without tags, with these permissions.
@@ -75,7 +84,8 @@ impl BrokerApi {
         self.management.post("definitions", definitions).await.unwrap();
     }
 
-    /// A copy of this API at an address of its own, whose list of nodes `change` edits. Every failed request is answered with 404.
+    /// A copy of this API at an address of its own, whose list of nodes `change` edits. Every
+    /// failed request is answered with 404.
     pub(crate) async fn with_nodes(&self, change: fn(&mut Vec<Value>)) -> Endpoint {
         let management = self.management.clone();
         Endpoint::start(move |arrived| {
@@ -83,7 +93,9 @@ impl BrokerApi {
             async move {
                 let path = arrived.path.strip_prefix(Endpoint::PATH).unwrap();
                 let answer = management.get(path.strip_prefix("/api/").unwrap()).await;
-                let Ok(mut body) = answer else { return Response::builder().status(404).body(Body::empty()).unwrap() };
+                let Ok(mut body) = answer else {
+                    return Response::builder().status(404).body(Body::empty()).unwrap();
+                };
                 if path == "/api/nodes" {
                     change(body.as_array_mut().unwrap());
                 }
@@ -106,9 +118,13 @@ async fn a_test_that_cannot_be_tried_says_so_in_one_line_although_it_passes() {
         .env_remove("REHOP_TEST_NOT_TRIED");
     command.env("REHOP_TEST_AMQP_URL", Broker::shared().await.amqp_url());
     let output = command.output().await.unwrap();
-    let [out, err] = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    let [out, err] =
+        [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     assert!(output.status.success() && out.contains("1 passed"), "{out}{err}");
     let said: Vec<_> = err.lines().filter(|line| line.starts_with("NOT TRIED: ")).collect();
     let [line] = said[..] else { panic!("{err}") };
-    assert!(line.contains("REHOP_TEST_MANAGEMENT_URL") && line.ends_with(&format!("({SKIPPED})")), "{line}");
+    assert!(
+        line.contains("REHOP_TEST_MANAGEMENT_URL") && line.ends_with(&format!("({SKIPPED})")),
+        "{line}"
+    );
 }

@@ -29,10 +29,21 @@ async fn a_wrong_setting_is_an_error_with_its_key_and_its_source() {
         assert!(!error.contains("hunter2"), "{error}");
     };
     check(&["--config", file], &[], &["retry.immediate", file]).await;
-    check(&[], &[("REHOP_RETRY__IMMEDIATE", "hunter2")], &["retry.immediate", "REHOP_RETRY__IMMEDIATE"]).await;
+    check(
+        &[],
+        &[("REHOP_RETRY__IMMEDIATE", "hunter2")],
+        &["retry.immediate", "REHOP_RETRY__IMMEDIATE"],
+    )
+    .await;
     check(&["--set", "retry.immediate=hunter2"], &[], &["retry.immediate", "--set"]).await;
-    check(&["--set", "retries=hunter2"], &[], &["error: retries (from --set)", "unknown key"]).await;
-    check(&["--set", "retry.limit=hunter2"], &[], &["error: retry.limit (from --set)", "unknown key"]).await;
+    check(&["--set", "retries=hunter2"], &[], &["error: retries (from --set)", "unknown key"])
+        .await;
+    check(
+        &["--set", "retry.limit=hunter2"],
+        &[],
+        &["error: retry.limit (from --set)", "unknown key"],
+    )
+    .await;
     check(&["--set", "broker.timeout=1ms"], &[], &["broker.timeout", "1s to 10m"]).await;
     check(&["--set", "broker.url=hunter2"], &[], &["broker.url", "amqp://"]).await;
     check(&["--url", "hunter2"], &[], &["broker.url (from --url)", "amqp://"]).await;
@@ -69,7 +80,9 @@ async fn a_wrong_log_filter_is_an_error() {
 async fn a_command_that_ends_by_itself_logs_its_connections_only_if_asked() {
     let fixture = Fixture::new("quiet").await;
     let queue = fixture.queue.as_str();
-    let asked = [variables(&fixture.settings), vec![("RUST_LOG".to_owned(), "rehop=info".to_owned())]].concat();
+    let asked =
+        [variables(&fixture.settings), vec![("RUST_LOG".to_owned(), "rehop=info".to_owned())]]
+            .concat();
     for command in [
         &["topology", "declare", "--queue", queue][..],
         &["topology", "verify", "--queue", queue],
@@ -89,12 +102,20 @@ async fn a_command_that_ends_by_itself_logs_its_connections_only_if_asked() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_broker_that_is_away_is_an_error_after_the_startup_timeout() {
-    for command in
-        [&["relay", "--queue", "q", "--to", "http://127.0.0.1:1/"][..], &["topology", "declare", "--queue", "q"]]
-    {
+    for command in [
+        &["relay", "--queue", "q", "--to", "http://127.0.0.1:1/"][..],
+        &["topology", "declare", "--queue", "q"],
+    ] {
         let arguments = [command, &["--set", "broker.startup_timeout=0s"]].concat();
-        let error = run(&arguments, &[("REHOP_BROKER__URL", "amqp://guest:hunter2@127.0.0.1:1/%2f")]).await.error(1);
-        assert!(error.contains("cannot reach the broker at 127.0.0.1:1") && error.contains("broker.url"), "{error}");
+        let error =
+            run(&arguments, &[("REHOP_BROKER__URL", "amqp://guest:hunter2@127.0.0.1:1/%2f")])
+                .await
+                .error(1);
+        assert!(
+            error.contains("cannot reach the broker at 127.0.0.1:1")
+                && error.contains("broker.url"),
+            "{error}"
+        );
         assert!(!error.contains("hunter2"), "{error}");
     }
 }
@@ -107,7 +128,11 @@ async fn a_refused_login_shows_no_password() {
     let finished = run(&relay, &[("REHOP_BROKER__URL", url.as_str())]).await;
     assert_eq!(finished.code(), 1);
     let said = &finished.err;
-    assert!(said.contains("error: the broker at") && said.contains("refused user") && said.contains("broker.password"));
+    assert!(
+        said.contains("error: the broker at")
+            && said.contains("refused user")
+            && said.contains("broker.password")
+    );
     assert!(!finished.err.contains("hunter2"), "{}", finished.err);
 }
 
@@ -115,7 +140,10 @@ async fn a_refused_login_shows_no_password() {
 async fn a_queue_that_exists_with_other_arguments_is_left_alone() {
     let fixture = Fixture::new("other").await;
     let declare = ["topology", "declare", "--queue", &fixture.queue];
-    let first = fixture.tool(&[&declare[..], &["--set", "retry.delivery_limit=3"]].concat()).finished().await;
+    let first = fixture
+        .tool(&[&declare[..], &["--set", "retry.delivery_limit=3"]].concat())
+        .finished()
+        .await;
     assert_eq!(first.code(), 0, "{}", first.err);
     let declared = fixture.tool(&declare).finished().await;
     let error = declared.error(1);
@@ -136,11 +164,14 @@ async fn config_show_names_every_layer_and_masks_secrets() {
     assert!(!json.out.contains("hunter"), "{}", json.out);
     let entries: Vec<Value> = serde_json::from_str(&json.out).unwrap();
     let entry = |key: &str| {
-        let entry =
-            entries.iter().find(|entry| entry["key"] == key).unwrap_or_else(|| panic!("no {key}: {}", json.out));
+        let entry = entries
+            .iter()
+            .find(|entry| entry["key"] == key)
+            .unwrap_or_else(|| panic!("no {key}: {}", json.out));
         (entry["value"].clone(), entry["source"].as_str().unwrap().to_owned())
     };
-    let check = |key: &str, value: Value, source: &str| assert_eq!(entry(key), (value, source.to_owned()));
+    let check =
+        |key: &str, value: Value, source: &str| assert_eq!(entry(key), (value, source.to_owned()));
     check("broker.url", json!("amqp://billing:***@rabbit:5672/%2f"), "REHOP_BROKER__URL");
     check("broker.password", json!("***"), "REHOP_BROKER__PASSWORD");
     check("retry.delays", json!(["1s", "5s"]), "REHOP_RETRY__DELAYS");
@@ -150,7 +181,11 @@ async fn config_show_names_every_layer_and_masks_secrets() {
     let literal = run(&["config", "show", "--json", "--set", "namespace=0123"], &[]).await;
     assert!(literal.out.contains(r#""value": "0123""#), "{}", literal.out);
     let table = run(&arguments, &environment).await;
-    assert!(table.out.starts_with("KEY ") && table.out.contains("REHOP_BROKER__URL"), "{}", table.out);
+    assert!(
+        table.out.starts_with("KEY ") && table.out.contains("REHOP_BROKER__URL"),
+        "{}",
+        table.out
+    );
     assert!(!table.out.contains("hunter"), "{}", table.out);
 }
 
@@ -161,7 +196,12 @@ async fn config_init_writes_a_file_that_loads_and_overwrites_none() {
     let file = directory.join("rehop.toml");
     let path = file.to_str().unwrap();
     let init = run(&["config", "init", path, "--namespace", "billing"], &[]).await;
-    assert_eq!((init.code(), init.out.trim()), (0, format!("wrote {path}").as_str()), "{}", init.err);
+    assert_eq!(
+        (init.code(), init.out.trim()),
+        (0, format!("wrote {path}").as_str()),
+        "{}",
+        init.err
+    );
     let shown = run(&["config", "show", "--config", path], &[]).await;
     let of_file: Vec<_> = shown.out.lines().filter(|line| line.contains(path)).collect();
     assert!(of_file.len() == 1 && of_file[0].contains("billing"), "{}{}", shown.out, shown.err);
@@ -173,24 +213,45 @@ async fn config_init_writes_a_file_that_loads_and_overwrites_none() {
 #[tokio::test]
 async fn completions_and_manual_pages_are_generated() {
     let completions = run(&["completions", "bash"], &[]).await;
-    assert!(completions.out.contains("relay") && completions.out.contains("--concurrency"), "{}", completions.err);
+    assert!(
+        completions.out.contains("relay") && completions.out.contains("--concurrency"),
+        "{}",
+        completions.err
+    );
     let manual = run(&["man"], &[]).await;
     assert!(manual.out.contains(".TH rehop 1") && manual.out.contains("relay"), "{}", manual.err);
     let directory = std::env::temp_dir().join(format!("rehop-man-{}", std::process::id()));
     fs::create_dir_all(&directory).unwrap();
     let written = run(&["man", "--directory", directory.to_str().unwrap()], &[]).await;
     assert_eq!(written.code(), 0, "{}", written.err);
-    assert!(directory.join("rehop-relay.1").exists() && directory.join("rehop-topology-show.1").exists());
+    assert!(
+        directory.join("rehop-relay.1").exists()
+            && directory.join("rehop-topology-show.1").exists()
+    );
     fs::remove_dir_all(&directory).unwrap();
 }
 
 #[tokio::test]
 async fn topology_show_prints_one_topology_in_three_ways() {
-    let show = ["topology", "show", "--queue", "orders", "--queue", "a \"quoted\" one", "--set", "namespace=shop"];
+    let show = [
+        "topology",
+        "show",
+        "--queue",
+        "orders",
+        "--queue",
+        "a \"quoted\" one",
+        "--set",
+        "namespace=shop",
+    ];
     let json = run(&[&show[..], &["--json"]].concat(), &[]).await;
     let topology: Value = serde_json::from_str(&json.out).unwrap();
     let names = |what: &str| -> BTreeSet<String> {
-        topology[what].as_array().unwrap().iter().map(|it| it["name"].as_str().unwrap().to_owned()).collect()
+        topology[what]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|it| it["name"].as_str().unwrap().to_owned())
+            .collect()
     };
     assert!(names("exchanges").contains("shop.wait") && names("queues").contains("orders.parked"));
     assert_eq!(
@@ -218,13 +279,20 @@ async fn topology_show_prints_for_each_way_to_wait_what_it_allows_and_needs() {
                   {queue=keys,retry={strategy=in-process,delays=[10s,1m]},consume={order={header=customer}}}]";
     let show = ["topology", "show", "--set", queues, "--set", "namespace=shop"];
     let json = run(&[&show[..], &["--json"]].concat(), &[]).await;
-    let topology: Value = serde_json::from_str(&json.out).unwrap_or_else(|_| panic!("{}", json.err));
+    let topology: Value =
+        serde_json::from_str(&json.out).unwrap_or_else(|_| panic!("{}", json.err));
     let limits = |queue: &str| {
         let all = topology["limits"].as_array().unwrap();
         let limits = all.iter().find(|limits| limits["queue"] == queue).unwrap();
         let number = |key: &str| limits[key].as_u64();
-        let keys =
-            ["max_attempts", "max_deliveries", "max_wait_ms", "longest_chain_ms", "wait_queues", "max_unsettled"];
+        let keys = [
+            "max_attempts",
+            "max_deliveries",
+            "max_wait_ms",
+            "longest_chain_ms",
+            "wait_queues",
+            "max_unsettled",
+        ];
         (limits["strategy"].as_str().unwrap().to_owned(), keys.map(number))
     };
     let check = |queue: &str, strategy: &str, numbers: [u64; 5], max_unsettled: Option<u64>| {
@@ -240,23 +308,32 @@ async fn topology_show_prints_for_each_way_to_wait_what_it_allows_and_needs() {
     check("held", "in-process", [6, 11, 6_000, 366_000, 0], None);
     check("whole", "in-process", [4, 11, 1_000, 241_000, 0], Some(1));
     check("keys", "in-process", [6, 11, 70_000, 430_000, 0], Some(20));
-    let names: Vec<_> = topology["queues"].as_array().unwrap().iter().map(|queue| &queue["name"]).collect();
+    let names: Vec<_> =
+        topology["queues"].as_array().unwrap().iter().map(|queue| &queue["name"]).collect();
     // Six work queues and their parked ones, the stray queue, three tiers and 22 rungs.
     assert_eq!((&topology["queue_count"], names.len()), (&json!(38), 38), "{names:?}");
     let table = run(&show, &[]).await.out;
-    assert!(table.contains("11m 50s") && table.contains("19m 50s"), "the waits and the chain of the ladder: {table}");
-    for line in ["keys: one process at a time consumes it in order, and holds 20 messages at most", "38 queues in all"]
-    {
+    assert!(
+        table.contains("11m 50s") && table.contains("19m 50s"),
+        "the waits and the chain of the ladder: {table}"
+    );
+    for line in [
+        "keys: one process at a time consumes it in order, and holds 20 messages at most",
+        "38 queues in all",
+    ] {
         assert!(table.lines().any(|it| it == line), "{line} is missing: {table}");
     }
     assert!(
-        table.contains("whole: one process at a time consumes it in order, and holds one message at most"),
+        table.contains(
+            "whole: one process at a time consumes it in order, and holds one message at most"
+        ),
         "{table}"
     );
     assert_eq!(table.matches("consumes it in order").count(), 2, "{table}");
 }
 
-/// The part of Graphviz's grammar that is used: `"node" [attributes];` and `"node" -> "node" [attributes];`, quotes escaped.
+/// The part of Graphviz's grammar that is used: `"node" [attributes];` and
+/// `"node" -> "node" [attributes];`, quotes escaped.
 fn check_dot(dot: &str, nodes: usize) {
     let lines: Vec<_> = dot.lines().collect();
     assert!(dot.starts_with("digraph topology {\n") && lines.last() == Some(&"}"), "{dot}");
@@ -300,31 +377,46 @@ async fn a_reader_that_closes_the_pipe_early_is_not_an_error() {
         .unwrap();
     drop(child.stdout.take());
     let finished = child.wait_with_output().unwrap();
-    assert!(finished.status.success() && finished.stderr.is_empty(), "{}", String::from_utf8_lossy(&finished.stderr));
+    assert!(
+        finished.status.success() && finished.stderr.is_empty(),
+        "{}",
+        String::from_utf8_lossy(&finished.stderr)
+    );
 }
 
-/// The help of every command for a terminal of 80 columns, by the command's words; that of `rehop` itself has none. Each help names its
-/// subcommands, so a new command cannot be forgotten here.
+/// The help of every command for a terminal of 80 columns, by the command's words; that of `rehop`
+/// itself has none. Each help names its subcommands, so a new command cannot be forgotten here.
 async fn all_help() -> BTreeMap<String, String> {
     let (mut found, mut open) = (BTreeMap::new(), vec![String::new()]);
     while let Some(command) = open.pop() {
         let arguments: Vec<_> = command.split_whitespace().chain(["--help"]).collect();
         let help = run(&arguments, &[("COLUMNS", "80")]).await;
         assert_eq!(help.code(), 0, "{command}: {}", help.err);
-        open.extend(subcommands(&help.out).map(|name| format!("{command} {name}").trim_start().to_owned()));
+        open.extend(
+            subcommands(&help.out).map(|name| format!("{command} {name}").trim_start().to_owned()),
+        );
         found.insert(command, help.out);
     }
     for known in ["relay", "parked list", "topology show"] {
-        assert!(found.contains_key(known), "the lists of commands were not understood: {:?}", found.keys());
+        assert!(
+            found.contains_key(known),
+            "the lists of commands were not understood: {:?}",
+            found.keys()
+        );
     }
     found
 }
 
 /// The names under "Commands:", without clap's own `help`.
 fn subcommands(help: &str) -> impl Iterator<Item = &str> {
-    let list = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    let list = help
+        .lines()
+        .skip_while(|line| *line != "Commands:")
+        .skip(1)
+        .take_while(|line| !line.is_empty());
     // A description that is wrapped goes on further to the right.
-    let named = list.filter_map(|line| line.strip_prefix("  ").filter(|line| !line.starts_with(' ')));
+    let named =
+        list.filter_map(|line| line.strip_prefix("  ").filter(|line| !line.starts_with(' ')));
     named.filter_map(|line| line.split(' ').next()).filter(|name| *name != "help")
 }
 
@@ -341,13 +433,21 @@ async fn help_fits_a_terminal_of_eighty_columns_and_documents_the_headers() {
     assert!(discard.contains("<--queue <QUEUE>|--stray>"), "{discard}");
     for (command, does) in [("replay", "Send"), ("discard", "Discard"), ("restore", "Move")] {
         let help = &all[&format!("parked {command}")];
-        for says in [format!("{does} the messages; without it, print a plan"), format!("{does} nothing unless")] {
+        for says in [
+            format!("{does} the messages; without it, print a plan"),
+            format!("{does} nothing unless"),
+        ] {
             assert!(help.contains(&says), "{says:?} is missing: {help}");
         }
     }
-    for header in
-        ["rehop-queue", "rehop-exchange", "rehop-routing-key", "rehop-message-id", "rehop-attempt", "rehop-deadline"]
-    {
+    for header in [
+        "rehop-queue",
+        "rehop-exchange",
+        "rehop-routing-key",
+        "rehop-message-id",
+        "rehop-attempt",
+        "rehop-deadline",
+    ] {
         assert!(all["relay"].contains(header), "{header}");
     }
     let version = run(&["--version"], &[]).await;

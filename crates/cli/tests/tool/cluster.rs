@@ -1,4 +1,5 @@
-//! `rehop doctor` at a cluster that loses its nodes, or whose network is cut. `make nightly` runs these tests.
+//! `rehop doctor` at a cluster that loses its nodes, or whose network is cut. `make nightly` runs
+//! these tests.
 
 use rehop_testing::{BrokerError, Cluster, eventually};
 use serde_json::{Value, json};
@@ -44,24 +45,31 @@ async fn nodes_that_are_down_and_queues_with_too_few_members_are_found() {
     cluster.kill(outsider).await.unwrap();
     let (name, parked) = (fixture.namespace.name(), fixture.parked());
     // Two members are few where three nodes run, and an even number where two do.
-    let expected = [("node-down", "node "), ("member-down", parked.as_str()), ("even-members", queue)];
+    let expected =
+        [("node-down", "node "), ("member-down", parked.as_str()), ("even-members", queue)];
     // The other queues have three members as well.
     fixture.is_found_with(&look, &expected, &[("member-down", name)]).await;
     let existing = format!("queues=[{{queue={classic:?},declare=existing}}]");
     // Nothing else of this namespace was declared.
-    let missing = [("exchange-missing", home.namespace.name()), ("queue-missing", home.namespace.name())];
+    let missing =
+        [("exchange-missing", home.namespace.name()), ("queue-missing", home.namespace.name())];
     home.is_found_with(&["--set", &existing], &[("queue-unavailable", classic)], &missing).await;
     cluster.kill(member).await.unwrap();
     // What has no majority may not answer.
-    let consequences =
-        [("node-down", "node "), ("without-majority", name), ("queue-unavailable", name), ("even-members", queue)];
+    let consequences = [
+        ("node-down", "node "),
+        ("without-majority", name),
+        ("queue-unavailable", name),
+        ("even-members", queue),
+    ];
     fixture.is_found_with(&look, &[("without-majority", &parked)], &consequences).await;
 }
 
-/// Nodes that find each other again are one cluster on 4.3. Before, each side keeps what it has decided alone, until one of them is
-/// restarted.
+/// Nodes that find each other again are one cluster on 4.3. Before, each side keeps what it has
+/// decided alone, until one of them is restarted.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_is_cut_off_is_found_and_so_is_the_partition_that_it_leaves_behind_before_4_3() {
+async fn a_node_that_is_cut_off_is_found_and_so_is_the_partition_that_it_leaves_behind_before_4_3()
+{
     let Some(cluster) = cluster().await else { return };
     let fixture = Fixture::at("partition", &cluster.amqp_url(0)).await;
     let url = cluster.management_url(0);
@@ -85,8 +93,12 @@ async fn a_node_that_is_cut_off_is_found_and_so_is_the_partition_that_it_leaves_
 
 /// Whether this node has a member of the queue.
 async fn has_member(cluster: &Cluster, queue: &str, node: usize) -> bool {
-    let listed = cluster.rabbitmqctl(0, &["list_queues", "--formatter", "json", "name", "members"]).await.unwrap();
+    let listed = cluster
+        .rabbitmqctl(0, &["list_queues", "--formatter", "json", "name", "members"])
+        .await
+        .unwrap();
     let queues: Vec<Value> = serde_json::from_str(&listed).unwrap();
-    let members = queues.iter().find(|it| it["name"] == queue).unwrap()["members"].as_array().unwrap();
+    let members =
+        queues.iter().find(|it| it["name"] == queue).unwrap()["members"].as_array().unwrap();
     members.iter().any(|member| member.as_str().unwrap().ends_with(&format!("-{node}")))
 }

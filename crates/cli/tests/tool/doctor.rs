@@ -1,4 +1,5 @@
-//! `rehop doctor`: each trap that can be planted on a single node is found, and a healthy broker gets no complaint.
+//! `rehop doctor`: each trap that can be planted on a single node is found, and a healthy broker
+//! gets no complaint.
 
 use std::time::Duration;
 
@@ -9,7 +10,9 @@ use serde_json::{Value, json};
 
 use super::broker_api::BrokerApi;
 use super::examined::COUNTED;
-use crate::support::{DELAYED_RETRIES, Fixture, Running, SOON, fragile_broker, is_before_4_3, not_tried, now_millis};
+use crate::support::{
+    DELAYED_RETRIES, Fixture, Running, SOON, fragile_broker, is_before_4_3, not_tried, now_millis,
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_healthy_broker_gets_no_complaint() {
@@ -25,7 +28,10 @@ async fn a_healthy_broker_gets_no_complaint() {
     })
     .await
     .unwrap();
-    let finished = fixture.tool(&["doctor", "--queue", &fixture.queue, "--management", api.url()]).finished().await;
+    let finished = fixture
+        .tool(&["doctor", "--queue", &fixture.queue, "--management", api.url()])
+        .finished()
+        .await;
     assert_eq!((finished.code(), finished.out.trim()), (0, "healthy"), "{}", finished.err);
     let blind = fixture.tool(&["doctor", "--queue", &fixture.queue]).finished().await;
     assert_eq!(blind.code(), 0, "{}{}", blind.out, blind.err);
@@ -43,9 +49,12 @@ async fn findings_milder_than_asked_for_are_printed_and_do_not_fail() {
     fixture.declare().await;
     let doctor = async |fail_on: &str| {
         let finished = fixture.doctor(&["--fail-on", fail_on]).await;
-        let report: Value = serde_json::from_str(&finished.out).unwrap_or_else(|_| panic!("{}", finished.err));
+        let report: Value =
+            serde_json::from_str(&finished.out).unwrap_or_else(|_| panic!("{}", finished.err));
         let findings = report["findings"].as_array().unwrap().iter();
-        let severities = findings.map(|finding| finding["severity"].as_str().unwrap().to_owned()).collect::<Vec<_>>();
+        let severities = findings
+            .map(|finding| finding["severity"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>();
         (finished.code(), severities)
     };
     fixture.is_fine(&[]).await;
@@ -59,8 +68,9 @@ async fn findings_milder_than_asked_for_are_printed_and_do_not_fail() {
     assert!(code == 3 && severities[0] == "error", "{severities:?}");
 }
 
-/// One queue for each way to wait that this broker has, and one that somebody else has declared as the migration page says. Each has a
-/// service of its own, which declares no more than its queue needs.
+/// One queue for each way to wait that this broker has, and one that somebody else has declared as
+/// the migration page says. Each has a service of its own, which declares no more than its queue
+/// needs.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_healthy_namespace_gets_no_complaint_in_whichever_ways_its_queues_wait() {
     let Some(api) = BrokerApi::shared().await else { return };
@@ -97,16 +107,22 @@ async fn a_healthy_namespace_gets_no_complaint_in_whichever_ways_its_queues_wait
 
     let mut running = Vec::new();
     for queue in &fixture.settings.queues {
-        let consumer =
-            Consumer::new(queue.queue.clone(), |_: Message<bytes::Bytes>| async { Ok::<_, rehop::Failure>(()) })
-                .decode(Raw);
+        let consumer = Consumer::new(queue.queue.clone(), |_: Message<bytes::Bytes>| async {
+            Ok::<_, rehop::Failure>(())
+        })
+        .decode(Raw);
         running.push(Running::start(fixture.service().with_consumer(consumer)));
     }
     let mut looked = fixture.settings.clone();
     looked.broker.management_url = Some(api.url().into());
     eventually(COUNTED, "no complaint", async || {
-        let report = rehop_operator::doctor::examine(&looked).await.map_err(|error| error.to_string())?;
-        if report.is_healthy() && report.unseen.is_empty() { Ok(true) } else { Err(format!("{report:?}")) }
+        let report =
+            rehop_operator::doctor::examine(&looked).await.map_err(|error| error.to_string())?;
+        if report.is_healthy() && report.unseen.is_empty() {
+            Ok(true)
+        } else {
+            Err(format!("{report:?}"))
+        }
     })
     .await
     .unwrap();
@@ -124,9 +140,11 @@ async fn policies_that_take_messages_out_of_queues_are_found() {
     let fixture = Fixture::new("policies").await;
     fixture.declare().await;
     let name = fixture.namespace.name();
-    let definition = json!({ "delivery-limit": 2, "max-length": 1000, "message-ttl": 50, "expires": 600_000 });
+    let definition =
+        json!({ "delivery-limit": 2, "max-length": 1000, "message-ttl": 50, "expires": 600_000 });
     api.set_policy(name, &format!("^{name}"), definition).await;
-    let (queue, parked, stray) = (format!("{:?}", fixture.queue), fixture.parked(), fixture.stray());
+    let (queue, parked, stray) =
+        (format!("{:?}", fixture.queue), fixture.parked(), fixture.stray());
     let mut expected = Vec::new();
     for object in [queue.as_str(), &parked, &stray] {
         for check in ["delivery-limit-lowered", "length-limit", "message-ttl", "queue-expires"] {
@@ -134,7 +152,8 @@ async fn policies_that_take_messages_out_of_queues_are_found() {
         }
     }
     for tier in ["wait.100", "wait.200"] {
-        expected.extend(["length-limit", "message-ttl", "queue-expires"].map(|check| (check, tier)));
+        expected
+            .extend(["length-limit", "message-ttl", "queue-expires"].map(|check| (check, tier)));
     }
     fixture.is_found(&["--management", api.url()], &expected).await;
     api.delete_policy(name).await;
@@ -152,19 +171,30 @@ async fn what_is_missing_or_different_is_found_by_amqp_and_bindings_by_the_manag
     let fixture = Fixture::new("missing").await;
     let namespace = fixture.namespace.name().to_owned();
     let (parked, queue) = (fixture.parked(), format!("{:?}", fixture.queue));
-    let exchanges = [".stray\"", ".wait\"", ".return\"", ".park\""].map(|exchange| ("exchange-missing", exchange));
-    let queues = [".stray", ".wait.100", ".wait.200", &parked, &queue].map(|queue| ("queue-missing", queue));
+    let exchanges = [".stray\"", ".wait\"", ".return\"", ".park\""]
+        .map(|exchange| ("exchange-missing", exchange));
+    let queues =
+        [".stray", ".wait.100", ".wait.200", &parked, &queue].map(|queue| ("queue-missing", queue));
     fixture.is_found(&[], &[&exchanges[..], &queues].concat()).await;
     // An exchange that loses what it cannot route, and a queue with another limit.
-    fixture.client.declare_exchange(&format!("{namespace}.wait"), "headers", json!({})).await.unwrap();
+    fixture
+        .client
+        .declare_exchange(&format!("{namespace}.wait"), "headers", json!({}))
+        .await
+        .unwrap();
     fixture
         .client
         .declare_queue(&fixture.queue, json!({ "x-queue-type": "quorum", "x-delivery-limit": 3 }))
         .await
         .unwrap();
-    let differs = [("no-alternate-exchange", ".wait"), ("arguments-differ", fixture.queue.as_str())];
+    let differs =
+        [("no-alternate-exchange", ".wait"), ("arguments-differ", fixture.queue.as_str())];
     // The others are still missing, and so is the binding of the queue to one of them.
-    let others = [("exchange-missing", namespace.as_str()), ("queue-missing", &namespace), ("binding-missing", &queue)];
+    let others = [
+        ("exchange-missing", namespace.as_str()),
+        ("queue-missing", &namespace),
+        ("binding-missing", &queue),
+    ];
     fixture.is_found_with(&[], &differs, &others[..2]).await;
     let Some(api) = BrokerApi::shared().await else { return };
     fixture.is_found_with(&["--management", api.url()], &differs, &others).await;
@@ -172,7 +202,11 @@ async fn what_is_missing_or_different_is_found_by_amqp_and_bindings_by_the_manag
     let whole = Fixture::new("unbound").await;
     whole.declare().await;
     let (queue, exchange) = (&whole.queue, format!("{}.return", whole.namespace.name()));
-    whole.client.unbind(queue, &exchange, "", json!({ "x-match": "all", "rehop-return-to": queue })).await.unwrap();
+    whole
+        .client
+        .unbind(queue, &exchange, "", json!({ "x-match": "all", "rehop-return-to": queue }))
+        .await
+        .unwrap();
     whole.is_found(&["--management", api.url()], &[("binding-missing", &exchange)]).await;
 }
 
@@ -181,7 +215,8 @@ async fn what_an_existing_queue_lacks_is_found_and_the_exported_policy_mends_it(
     let Some(api) = BrokerApi::shared().await else { return };
     let fixture = Fixture::new("theirs").await;
     let queue = fixture.queue.as_str();
-    let listed = |kind: &str| format!("queues=[{{queue={queue:?},declare=existing,queue_type={kind}}}]");
+    let listed =
+        |kind: &str| format!("queues=[{{queue={queue:?},declare=existing,queue_type={kind}}}]");
     let quorum = listed("quorum");
     fixture.client.declare_queue(queue, json!({ "x-queue-type": "quorum" })).await.unwrap();
     fixture.declare_the_rest().await;
@@ -190,11 +225,14 @@ async fn what_an_existing_queue_lacks_is_found_and_the_exported_policy_mends_it(
     fixture.is_found(&look, &lacks).await;
     let mistaken = listed("classic");
     let look_mistaken = ["--management", api.url(), "--set", &mistaken];
-    fixture.is_found(&look_mistaken, &[&lacks[..], &[("queue-type-differs", queue)]].concat()).await;
+    fixture
+        .is_found(&look_mistaken, &[&lacks[..], &[("queue-type-differs", queue)]].concat())
+        .await;
 
     let export = ["topology", "export", "--queue", queue, "--format", "policies", "--set", &quorum];
     let exported = fixture.tool(&export).finished().await;
-    let policies: Value = serde_json::from_str(&exported.out).unwrap_or_else(|_| panic!("{}", exported.err));
+    let policies: Value =
+        serde_json::from_str(&exported.out).unwrap_or_else(|_| panic!("{}", exported.err));
     api.import(&policies).await;
     fixture.is_fine(&look).await;
     api.delete_policy(policies["policies"][0]["name"].as_str().unwrap()).await;
@@ -215,12 +253,16 @@ async fn an_existing_queue_of_either_type_follows_one_of_the_exported_policies()
         fixture.client.declare_queue(queue, json!({ "x-queue-type": kind })).await.unwrap();
         fixture.declare_the_rest().await;
         let look = ["--management", api.url(), "--set", &existing];
-        let of_queue = |checks: &[&'static str]| checks.iter().map(|check| (*check, queue)).collect::<Vec<_>>();
+        let of_queue = |checks: &[&'static str]| {
+            checks.iter().map(|check| (*check, queue)).collect::<Vec<_>>()
+        };
         fixture.is_found(&look, &of_queue(lacks)).await;
 
-        let export = ["topology", "export", "--queue", queue, "--format", "policies", "--set", &existing];
+        let export =
+            ["topology", "export", "--queue", queue, "--format", "policies", "--set", &existing];
         let exported = fixture.tool(&export).finished().await;
-        let policies: Value = serde_json::from_str(&exported.out).unwrap_or_else(|_| panic!("{}", exported.err));
+        let policies: Value =
+            serde_json::from_str(&exported.out).unwrap_or_else(|_| panic!("{}", exported.err));
         api.import(&policies).await;
         fixture.is_found(&look, &of_queue(&[keeps])).await;
         for policy in policies["policies"].as_array().unwrap() {
@@ -256,10 +298,14 @@ async fn a_consumer_of_a_wait_queue_is_found_without_the_management_api() {
     fixture.declare().await;
     let tier = format!("{}.wait.100", fixture.namespace.name());
     let url = fixture.settings.broker.url.expose();
-    let connection = lapin::Connection::connect(url, lapin::ConnectionProperties::default()).await.unwrap();
+    let connection =
+        lapin::Connection::connect(url, lapin::ConnectionProperties::default()).await.unwrap();
     let channel = connection.create_channel().await.unwrap();
     let name = lapin::types::ShortString::from(tier.as_str());
-    let consumer = channel.basic_consume(name, "".into(), Default::default(), Default::default()).await.unwrap();
+    let consumer = channel
+        .basic_consume(name, "".into(), Default::default(), Default::default())
+        .await
+        .unwrap();
     fixture.is_found(&[], &[("consumer-on-wait-queue", tier.as_str())]).await;
     drop(consumer);
     connection.close(200, "done".into()).await.unwrap();
@@ -284,22 +330,43 @@ async fn a_permission_that_the_service_lacks_is_found_without_publishing_or_cons
     fixture.is_found_with(&[], &[("permission-missing", &fixture.queue)], &denied).await;
     // Where the user may look at the exchange, it may still not publish there.
     api.add_user(&name, "secret", ["^$", "^$", ".*"]).await;
-    let (wait, park) =
-        (format!("publishing to exchange \"{name}.wait\""), format!("publishing to exchange \"{name}.park\""));
-    let expected = [("permission-missing", wait.as_str()), ("permission-missing", &park), ("report-denied", &report)];
+    let (wait, park) = (
+        format!("publishing to exchange \"{name}.wait\""),
+        format!("publishing to exchange \"{name}.park\""),
+    );
+    let expected = [
+        ("permission-missing", wait.as_str()),
+        ("permission-missing", &park),
+        ("report-denied", &report),
+    ];
     fixture.is_found(&[], &expected).await;
     api.add_user(&name, "secret", ["^$", "\\.(wait|park|report)$", ".*"]).await;
     let report = fixture.doctor(&[]).await;
-    assert!(report.out.contains("whether arguments differ: the user may not declare"), "{}", report.out);
+    assert!(
+        report.out.contains("whether arguments differ: the user may not declare"),
+        "{}",
+        report.out
+    );
     let found = fixture.findings(&[]).await;
     assert!(found.iter().all(|(check, _)| check == "no-consumer"), "{found:?}");
     // The management API refuses a user without its tag, which is a finding, and shows no password.
     let refused = fixture.doctor(&["--management", api.url_without_credentials()]).await;
-    assert!(refused.out.contains("management-unusable") && refused.out.contains("tag `management`"), "{}", refused.out);
+    assert!(
+        refused.out.contains("management-unusable") && refused.out.contains("tag `management`"),
+        "{}",
+        refused.out
+    );
     assert!(!refused.out.contains("secret") && !refused.err.contains("secret"));
     // Nothing was published or taken.
     let depth = async |queue: &str| fixture.client.depth(queue).await.unwrap();
-    assert_eq!((depth(&fixture.queue).await, depth(&fixture.stray()).await, depth(&fixture.parked()).await), (1, 0, 0));
+    assert_eq!(
+        (
+            depth(&fixture.queue).await,
+            depth(&fixture.stray()).await,
+            depth(&fixture.parked()).await
+        ),
+        (1, 0, 0)
+    );
     api.delete_user(&name).await;
 }
 
@@ -310,8 +377,13 @@ async fn messages_and_consumers_where_none_should_be_are_found_and_left_where_th
     fixture.declare().await;
     let (namespace, parked) = (fixture.namespace.name(), fixture.parked());
     let a_day_ago = now_millis() - 25 * 60 * 60 * 1000;
-    let old = json!([{ "at": a_day_ago, "attempt": 1, "class": "timeout", "message": "late" }]).to_string();
-    fixture.client.publish(Publish::to_queue(&parked).body("old").header("rehop-errors", old)).await.unwrap();
+    let old = json!([{ "at": a_day_ago, "attempt": 1, "class": "timeout", "message": "late" }])
+        .to_string();
+    fixture
+        .client
+        .publish(Publish::to_queue(&parked).body("old").header("rehop-errors", old))
+        .await
+        .unwrap();
     fixture.client.publish(Publish::to_queue(&parked).body("new")).await.unwrap();
     fixture.client.publish(Publish::to_queue(fixture.stray()).body("lost")).await.unwrap();
     fixture.has_depth(&parked, 2).await;
@@ -348,8 +420,11 @@ async fn messages_that_the_broker_cannot_dead_letter_are_found() {
     let tier = format!("{namespace}.wait.100");
     fixture.client.publish(Publish::to_queue(&tier).body("expires")).await.unwrap();
     // The exchange has taken its binding with it.
-    let expected =
-        [("dead-lettering-stuck", tier.as_str()), ("exchange-missing", ".return"), ("binding-missing", ".return")];
+    let expected = [
+        ("dead-lettering-stuck", tier.as_str()),
+        ("exchange-missing", ".return"),
+        ("binding-missing", ".return"),
+    ];
     fixture.is_found(&["--management", api.url()], &expected).await;
 }
 
@@ -380,8 +455,8 @@ async fn an_alarm_is_found() {
     broker.rabbitmqctl(&["set_disk_free_limit", "50MB"]).await.unwrap();
 }
 
-/// No two of the tested versions can form a cluster: 4.0 joins 3.13 at the earliest, and 4.3 joins 4.2. So the nodes are made up, in
-/// front of the real management API.
+/// No two of the tested versions can form a cluster: 4.0 joins 3.13 at the earliest, and 4.3 joins
+/// 4.2. So the nodes are made up, in front of the real management API.
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_of_different_versions_and_nodes_that_do_not_see_each_other_are_found() {
     let Some(api) = BrokerApi::shared().await else { return };
@@ -394,7 +469,8 @@ async fn nodes_of_different_versions_and_nodes_that_do_not_see_each_other_are_fo
         let mut other = nodes[0].clone();
         other["name"] = "rabbit@other".into();
         let applications = other["applications"].as_array_mut().unwrap();
-        let rabbit = applications.iter_mut().find(|application| application["name"] == "rabbit").unwrap();
+        let rabbit =
+            applications.iter_mut().find(|application| application["name"] == "rabbit").unwrap();
         rabbit["version"] = "4.2.9".into();
         nodes.push(other);
     });
@@ -418,14 +494,22 @@ async fn a_management_api_that_does_not_answer_is_a_finding_and_a_wrong_address_
     let url = "http://guest:hunter2@127.0.0.1:1";
     fixture.is_found(&["--management", url], &[("management-unusable", "management API")]).await;
     let finished = fixture.doctor(&["--management", url]).await;
-    assert!(finished.out.contains("127.0.0.1:1") && !(finished.out + &finished.err).contains("hunter2"));
+    assert!(
+        finished.out.contains("127.0.0.1:1") && !(finished.out + &finished.err).contains("hunter2")
+    );
     let error = fixture.doctor(&["--management", "hunter2"]).await.error(1);
-    assert!(error.contains("broker.management_url (from --management)") && !error.contains("hunter2"), "{error}");
+    assert!(
+        error.contains("broker.management_url (from --management)") && !error.contains("hunter2"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
 async fn the_checks_are_listed_without_a_broker() {
-    let tool = super::process::Tool::start(&["doctor", "--list"], [("REHOP_BROKER__URL", "amqp://127.0.0.1:1")]);
+    let tool = super::process::Tool::start(
+        &["doctor", "--list"],
+        [("REHOP_BROKER__URL", "amqp://127.0.0.1:1")],
+    );
     let listed = tokio::time::timeout(SOON, tool.finished()).await.unwrap();
     assert_eq!(listed.code(), 0, "{}", listed.err);
     for check in rehop_operator::doctor::Check::ALL {

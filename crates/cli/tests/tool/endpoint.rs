@@ -70,7 +70,8 @@ impl Endpoint {
         Self { url, arrived }
     }
 
-    /// The variables of a tool with these settings that exports its metrics to this server, and neither traces nor logs.
+    /// The variables of a tool with these settings that exports its metrics to this server, and
+    /// neither traces nor logs.
     pub(crate) fn as_metrics_collector(&self, settings: &Settings) -> Vec<(String, String)> {
         let mut environment = variables(settings);
         let exports = [

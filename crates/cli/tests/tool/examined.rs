@@ -39,7 +39,8 @@ impl Fixture {
     /// The same, or why the broker could not be examined.
     async fn examined(&self, more: &[&str]) -> Result<Vec<(String, String)>, String> {
         let finished = self.doctor(more).await;
-        let report: Value = serde_json::from_str(&finished.out).map_err(|_| finished.err.clone())?;
+        let report: Value =
+            serde_json::from_str(&finished.out).map_err(|_| finished.err.clone())?;
         let found = report["findings"].as_array().unwrap();
         assert_eq!(finished.code(), if found.is_empty() { 0 } else { 3 }, "{}", finished.out);
         let text = |finding: &Value, key: &str| finding[key].as_str().unwrap().to_owned();
@@ -51,20 +52,29 @@ impl Fixture {
         self.is_found(more, &[]).await;
     }
 
-    /// Waits until the doctor finds all of these, each an id and a part of the object's name, and nothing else but the missing consumer.
+    /// Waits until the doctor finds all of these, each an id and a part of the object's name, and
+    /// nothing else but the missing consumer.
     pub(crate) async fn is_found(&self, more: &[&str], expected: &[(&str, &str)]) {
         self.is_found_with(more, expected, &[]).await;
     }
 
     /// The same, where what was planted may also have these consequences.
-    pub(crate) async fn is_found_with(&self, more: &[&str], expected: &[(&str, &str)], consequences: &[(&str, &str)]) {
+    pub(crate) async fn is_found_with(
+        &self,
+        more: &[&str],
+        expected: &[(&str, &str)],
+        consequences: &[(&str, &str)],
+    ) {
         eventually(COUNTED, "the doctor finds what was planted, and nothing else", async || {
             let found = self.examined(more).await?;
-            if let Some(missing) = expected.iter().find(|expected| !found.iter().any(|found| is(found, expected))) {
+            if let Some(missing) =
+                expected.iter().find(|expected| !found.iter().any(|found| is(found, expected)))
+            {
                 return Err(format!("{missing:?} is not among {found:?}"));
             }
             let may_be = |found: &(String, String)| {
-                found.0 == "no-consumer" || expected.iter().chain(consequences).any(|named| is(found, named))
+                found.0 == "no-consumer"
+                    || expected.iter().chain(consequences).any(|named| is(found, named))
             };
             match found.iter().find(|found| !may_be(found)) {
                 None => Ok(true),

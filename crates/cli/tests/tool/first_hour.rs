@@ -1,4 +1,5 @@
-//! The mistakes of the first hour: a service says in one line what is wrong and what to do, and the page of questions quotes this line.
+//! The mistakes of the first hour: a service says in one line what is wrong and what to do, and the
+//! page of questions quotes this line.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +16,11 @@ const FAQ: &str = include_str!("../../../../src/docs/faq.md");
 /// README's service, or another example, built before the tests.
 fn example(name: &str) -> PathBuf {
     let example = Path::new(env!("CARGO_BIN_EXE_rehop")).with_file_name(name);
-    assert!(example.exists(), "{} is missing: cargo build -p rehop-examples --bin {name}", example.display());
+    assert!(
+        example.exists(),
+        "{} is missing: cargo build -p rehop-examples --bin {name}",
+        example.display()
+    );
     example
 }
 
@@ -30,7 +35,9 @@ impl Beginner {
     /// `None` without the management API, which the virtual host needs.
     async fn new(test: &str) -> Option<Self> {
         if Broker::shared().await.management_url().is_none() {
-            not_tried("the mistakes of the first hour, because REHOP_TEST_MANAGEMENT_URL is not set");
+            not_tried(
+                "the mistakes of the first hour, because REHOP_TEST_MANAGEMENT_URL is not set",
+            );
             return None;
         }
         let vhost = Vhost::new(test).await;
@@ -60,27 +67,35 @@ impl Beginner {
 
     fn start(&self) -> Tool {
         let mut command = Command::new(&self.program);
-        command.env_clear().envs(self.variables.clone()).env("NO_COLOR", "1").current_dir(&self.vhost.folder.0);
+        command
+            .env_clear()
+            .envs(self.variables.clone())
+            .env("NO_COLOR", "1")
+            .current_dir(&self.vhost.folder.0);
         Tool::of(command)
     }
 
-    /// The error of a service that cannot start: a single line on standard error, which the page quotes.
+    /// The error of a service that cannot start: a single line on standard error, which the page
+    /// quotes.
     async fn error(&self) -> String {
         let Finished { status, out, err } = self.start().finished().await;
         assert_eq!((status.code(), &*out), (Some(1), ""), "{err}");
         // While it waits for a broker that is away, its log says so.
-        let is_log =
-            |line: &&str| line.contains(" INFO ") || line.contains(" cannot reach the broker; trying again in ");
+        let is_log = |line: &&str| {
+            line.contains(" INFO ") || line.contains(" cannot reach the broker; trying again in ")
+        };
         let lines: Vec<_> = err.lines().filter(|line| !is_log(line)).collect();
         let [line] = &lines[..] else { panic!("{err}") };
         let error = line.strip_prefix("Error: ").unwrap_or_else(|| panic!("{err}"));
-        let masked = error.replace(&format!("-{}", self.vhost.name), "").replace(&self.vhost.name, "/");
+        let masked =
+            error.replace(&format!("-{}", self.vhost.name), "").replace(&self.vhost.name, "/");
         assert!(is_quoted(&masked), "no line of faq.md is:\n{masked}");
         error.to_owned()
     }
 }
 
-/// Whether a line in a block of the page is this text. The page leaves out parts, and has names of hosts and ports of its own.
+/// Whether a line in a block of the page is this text. The page leaves out parts, and has names of
+/// hosts and ports of its own.
 fn is_quoted(text: &str) -> bool {
     let lines = FAQ.split("```").skip(1).step_by(2).flat_map(str::lines);
     let words = |line: &str| line.split(' ').map(host).collect::<Vec<_>>().join(" ");
@@ -126,7 +141,9 @@ async fn a_wrong_url_or_login_is_one_line_that_says_what_to_check() {
         (with(|url| url.set_path("nowhere")), "virtual host"),
     ] {
         // So that it does not wait for a broker that is away.
-        beginner = beginner.with("REHOP_BROKER__URL", wrong.clone()).with("REHOP_BROKER__STARTUP_TIMEOUT", "100ms");
+        beginner = beginner
+            .with("REHOP_BROKER__URL", wrong.clone())
+            .with("REHOP_BROKER__STARTUP_TIMEOUT", "100ms");
         let error = beginner.error().await;
         // No error quotes the password.
         assert!(error.contains(remedy) && !error.contains("wrong"), "{wrong}: {error}");
@@ -156,7 +173,10 @@ async fn a_mistyped_key_is_one_line_that_names_the_file_or_the_variable_and_the_
     assert!(error.contains("rehop.toml") && error.contains("delays"), "{error}");
     beginner.settings("retry.errors.\"core::num::error::ParseIntError\" = \"permanent\"");
     let error = beginner.error().await;
-    assert!(error.contains("rehop.toml") && error.ends_with("\"ParseIntError\": write this"), "{error}");
+    assert!(
+        error.contains("rehop.toml") && error.ends_with("\"ParseIntError\": write this"),
+        "{error}"
+    );
     beginner.settings("");
     let beginner = beginner.with("REHOP_NAMSPACE", "billing");
     let error = beginner.error().await;
@@ -170,7 +190,8 @@ async fn another_namespace_and_a_renamed_program_are_one_line_that_names_the_one
     // Without the setting, the namespace is the program's name.
     beginner.settings("");
     beginner.program = beginner.vhost.folder.0.join("billing");
-    // A program that was just written may be busy, and a link is not. It cannot lead to another file system.
+    // A program that was just written may be busy, and a link is not. It cannot lead to another
+    // file system.
     if std::fs::hard_link(example("orders"), &beginner.program).is_err() {
         std::fs::copy(example("orders"), &beginner.program).unwrap();
     }
@@ -188,14 +209,16 @@ async fn another_namespace_and_a_renamed_program_are_one_line_that_names_the_one
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_handler_that_panics_and_a_body_that_cannot_be_decoded_are_logged_with_their_queue_and_parked() {
+async fn a_handler_that_panics_and_a_body_that_cannot_be_decoded_are_logged_with_their_queue_and_parked()
+ {
     let Some(beginner) = Beginner::new("first-bodies").await else { return };
     let service = beginner.start();
     service.logs("consuming queue=").await;
     let body = Publish::to_queue("orders").json(&json!({ "id": 7 }));
     beginner.vhost.client.publish(body).await.unwrap();
     service.logs("the body is JSON that does not match the handler's type, at line 1 column").await;
-    let parked = async || beginner.vhost.client.depth("orders.parked").await.map(|depth| depth == 1);
+    let parked =
+        async || beginner.vhost.client.depth("orders.parked").await.map(|depth| depth == 1);
     eventually(SOON, "it is parked", parked).await.unwrap();
     service.stop().await;
 

@@ -46,8 +46,14 @@ async fn a_relay_that_is_killed_again_and_again_loses_nothing() {
     for kill in 1..=KILLS {
         endpoint.receives(endpoint.arrived().len() + 5).await;
         relay.signal("KILL");
-        assert!(relay.finished().await.status.code().is_none(), "kill {kill} met a relay that had ended");
-        assert!(*handled.lock().unwrap() != expected, "kill {kill} met a relay with nothing left to do");
+        assert!(
+            relay.finished().await.status.code().is_none(),
+            "kill {kill} met a relay that had ended"
+        );
+        assert!(
+            *handled.lock().unwrap() != expected,
+            "kill {kill} met a relay with nothing left to do"
+        );
         relay = fixture.relay(&endpoint.url, &["--concurrency", "4"]).await;
     }
     eventually(SOON, "everything is handled", async || {

@@ -20,11 +20,16 @@ async fn get(address: &str, path: &str) -> Result<(u16, String), String> {
 /// Status and body, without an HTTP client, which would need a crypto provider.
 async fn request(address: &str, method: &str, path: &str) -> std::io::Result<(u16, String)> {
     let mut stream = TcpStream::connect(address).await?;
-    stream.write_all(format!("{method} {path} HTTP/1.1\r\nhost: {address}\r\n\r\n").as_bytes()).await?;
+    stream
+        .write_all(format!("{method} {path} HTTP/1.1\r\nhost: {address}\r\n\r\n").as_bytes())
+        .await?;
     let mut response = String::new();
     stream.read_to_string(&mut response).await?;
     let (head, body) = response.split_once("\r\n\r\n").ok_or(std::io::ErrorKind::UnexpectedEof)?;
-    Ok((head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0), body.to_owned()))
+    Ok((
+        head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0),
+        body.to_owned(),
+    ))
 }
 
 async fn answers(address: &str, path: &str, status: u16, part: &str) {
@@ -42,24 +47,39 @@ async fn probes_and_metrics_follow_the_relay_through_an_outage() {
     let port = Port::claim().unwrap();
     let address = port.address().to_string();
     proxy.refuse().await;
-    let tool = fixture.tool(&["relay", "--queue", &fixture.queue, "--to", &endpoint.url, "--listen", &address]);
+    let tool = fixture.tool(&[
+        "relay",
+        "--queue",
+        &fixture.queue,
+        "--to",
+        &endpoint.url,
+        "--listen",
+        &address,
+    ]);
     answers(&address, "/livez", 200, "live").await;
     answers(&address, "/readyz", 503, "the connection that publishes is not open").await;
     proxy.accept().await.unwrap();
     answers(&address, "/readyz", 200, "ready").await;
     fixture.publish("x").await;
     let queue = &fixture.queue;
-    let settled =
-        format!("rehop_settled_total{{messaging_destination_template=\"{queue}\",rehop_outcome=\"ack\"}} 1\n");
+    let settled = format!(
+        "rehop_settled_total{{messaging_destination_template=\"{queue}\",rehop_outcome=\"ack\"}} 1\n"
+    );
     answers(&address, "/metrics", 200, &settled).await;
-    let consuming = |is: u8| format!("rehop_consuming{{messaging_destination_template=\"{queue}\"}} {is}\n");
+    let consuming =
+        |is: u8| format!("rehop_consuming{{messaging_destination_template=\"{queue}\"}} {is}\n");
     answers(&address, "/metrics", 200, &consuming(1)).await;
-    for name in ["messaging_process_duration_seconds_bucket", "rehop_in_flight", "service_name=\"rehop relay\""] {
+    for name in [
+        "messaging_process_duration_seconds_bucket",
+        "rehop_in_flight",
+        "service_name=\"rehop relay\"",
+    ] {
         answers(&address, "/metrics", 200, name).await;
     }
     proxy.refuse().await;
     proxy.cut();
-    answers(&address, "/readyz", 503, &format!("queue {queue:?} has not been consumed since")).await;
+    answers(&address, "/readyz", 503, &format!("queue {queue:?} has not been consumed since"))
+        .await;
     answers(&address, "/metrics", 200, &consuming(0)).await;
     answers(&address, "/livez", 200, "live").await;
     proxy.accept().await.unwrap();
@@ -72,10 +92,16 @@ async fn a_port_that_is_taken_is_an_error_at_the_start() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let relay = ["relay", "--queue", "q", "--to", "http://127.0.0.1:1/", "--listen"];
-    for (address, says) in [(address.as_str(), "another process has this port"), ("nonsense", "a host and a port")] {
+    for (address, says) in
+        [(address.as_str(), "another process has this port"), ("nonsense", "a host and a port")]
+    {
         let url = ("REHOP_BROKER__URL", "amqp://127.0.0.1:1/%2f");
-        let error = Tool::start(&[&relay[..], &[address]].concat(), [url]).finished().await.error(1);
-        assert!(error.contains(&format!("cannot listen on {address}")) && error.contains(says), "{error}");
+        let error =
+            Tool::start(&[&relay[..], &[address]].concat(), [url]).finished().await.error(1);
+        assert!(
+            error.contains(&format!("cannot listen on {address}")) && error.contains(says),
+            "{error}"
+        );
     }
 }
 
@@ -85,12 +111,16 @@ async fn a_service_that_embeds_rehop_has_the_same_probes() {
     let monitoring = rehop::monitoring::listen("127.0.0.1:0").await.unwrap();
     let address = monitoring.address().to_string();
     let service = fixture.service().with_consumer(
-        Consumer::new(fixture.queue.clone(), |_: Message<Bytes>| async { Ok::<_, rehop::Failure>(()) }).decode(Raw),
+        Consumer::new(fixture.queue.clone(), |_: Message<Bytes>| async {
+            Ok::<_, rehop::Failure>(())
+        })
+        .decode(Raw),
     );
     monitoring.watch(service.status());
     let run = Running::start(service);
     answers(&address, "/readyz", 200, "ready").await;
-    let refused = async || request(&address, "POST", "/readyz").await.map(|(status, _)| status == 405);
+    let refused =
+        async || request(&address, "POST", "/readyz").await.map(|(status, _)| status == 405);
     eventually(SOON, "a POST is refused", refused).await.unwrap();
     answers(&address, "/", 404, "/livez, /readyz and /metrics").await;
     // A client that sends nothing holds up no other.
@@ -127,6 +157,9 @@ async fn connections_that_send_nothing_keep_no_probe_from_its_answer_and_are_clo
         let mut answer = Vec::new();
         let closed = tokio::time::timeout(SOON, silent.read_to_end(&mut answer)).await;
         closed.expect("a connection that sends nothing is closed").ok();
-        assert!(!String::from_utf8_lossy(&answer).starts_with("HTTP/1.1 200"), "it was asked nothing");
+        assert!(
+            !String::from_utf8_lossy(&answer).starts_with("HTTP/1.1 200"),
+            "it was asked nothing"
+        );
     }
 }

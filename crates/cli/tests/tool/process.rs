@@ -31,7 +31,8 @@ impl Fixture {
 
 /// The settings that differ from the defaults, as variables for the tool.
 pub(crate) fn variables(settings: &Settings) -> Vec<(String, String)> {
-    let [default, mut values] = [&Settings::default(), settings].map(|it| serde_json::to_value(it).unwrap());
+    let [default, mut values] =
+        [&Settings::default(), settings].map(|it| serde_json::to_value(it).unwrap());
     // Serialized settings mask the URL.
     values["broker"]["url"] = settings.broker.url.expose().into();
     let mut changed = Vec::new();
@@ -39,7 +40,12 @@ pub(crate) fn variables(settings: &Settings) -> Vec<(String, String)> {
     changed
 }
 
-fn collect_changed(prefix: &str, default: &Value, values: &Value, changed: &mut Vec<(String, String)>) {
+fn collect_changed(
+    prefix: &str,
+    default: &Value,
+    values: &Value,
+    changed: &mut Vec<(String, String)>,
+) {
     for (key, value) in values.as_object().unwrap() {
         let (name, default) = (format!("{prefix}{}", key.to_uppercase()), &default[key]);
         match value {
@@ -69,7 +75,8 @@ impl Finished {
         self.status.code().unwrap_or(-1)
     }
 
-    /// The one line of the error, after checking that nothing else is printed that users could not understand.
+    /// The one line of the error, after checking that nothing else is printed that users could not
+    /// understand.
     #[track_caller]
     pub(crate) fn error(&self, code: i32) -> String {
         assert_eq!(self.code(), code, "{}", self.err);
@@ -90,7 +97,8 @@ impl Tool {
         Self::start_reading(arguments, environment, std::future::ready(()))
     }
 
-    /// What the tool prints is read only after `reading` has completed: until then the tool is held up once the pipe is full.
+    /// What the tool prints is read only after `reading` has completed: until then the tool is held
+    /// up once the pipe is full.
     pub(crate) fn start_reading(
         arguments: &[&str],
         environment: impl IntoIterator<Item = (impl AsRef<OsStr>, impl AsRef<OsStr>)>,
@@ -111,7 +119,11 @@ impl Tool {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let (out, err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
-        Self { child, out: Captured::new(out, reading), err: Captured::new(err, std::future::ready(())) }
+        Self {
+            child,
+            out: Captured::new(out, reading),
+            err: Captured::new(err, std::future::ready(())),
+        }
     }
 
     /// Waits until the relay consumes.
@@ -138,7 +150,10 @@ impl Tool {
     }
 
     pub(crate) async fn finished(mut self) -> Finished {
-        let status = tokio::time::timeout(SOON, self.child.wait()).await.expect("the process ends in time").unwrap();
+        let status = tokio::time::timeout(SOON, self.child.wait())
+            .await
+            .expect("the process ends in time")
+            .unwrap();
         Finished { status, out: self.out.end().await, err: self.err.end().await }
     }
 
@@ -152,7 +167,8 @@ impl Tool {
     }
 }
 
-/// Not by a process such as `kill`: on a busy machine, its start would take some of the time that a test has.
+/// Not by a process such as `kill`: on a busy machine, its start would take some of the time that a
+/// test has.
 pub(crate) fn send_signal(name: &str, pid: u32) {
     let signal = match name {
         "INT" => Signal::INT,
@@ -170,7 +186,10 @@ pub(crate) struct Captured {
 }
 
 impl Captured {
-    fn new(pipe: impl AsyncRead + Unpin + Send + 'static, reading: impl Future<Output = ()> + Send + 'static) -> Self {
+    fn new(
+        pipe: impl AsyncRead + Unpin + Send + 'static,
+        reading: impl Future<Output = ()> + Send + 'static,
+    ) -> Self {
         let text = Arc::new(Mutex::new(String::new()));
         let written = text.clone();
         let reader = tokio::spawn(async move {

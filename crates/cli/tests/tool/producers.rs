@@ -1,4 +1,5 @@
-//! The producers on the documentation page, as their readers run them, with a relay that consumes what they publish.
+//! The producers on the documentation page, as their readers run them, with a relay that consumes
+//! what they publish.
 
 use std::process::Output;
 
@@ -13,12 +14,14 @@ const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 
 /// The program on the page in this language.
 fn program(language: &str) -> &'static str {
-    let (_, rest) = PAGE.split_once(&format!("```{language}\n")).expect("the page has a program in this language");
+    let (_, rest) = PAGE
+        .split_once(&format!("```{language}\n"))
+        .expect("the page has a program in this language");
     rest.split_once("```").unwrap().0
 }
 
-/// An interpreter with the library that the program needs. `python3` and `node` are found on the path unless these variables name
-/// others, such as that of a virtual environment.
+/// An interpreter with the library that the program needs. `python3` and `node` are found on the
+/// path unless these variables name others, such as that of a virtual environment.
 struct Interpreter {
     program: String,
     run: &'static str,
@@ -26,7 +29,13 @@ struct Interpreter {
 
 impl Interpreter {
     /// None, with a message that cannot be overlooked, if the library is not installed here.
-    async fn with(variable: &str, default: &str, run: &'static str, import: &str, library: &str) -> Option<Self> {
+    async fn with(
+        variable: &str,
+        default: &str,
+        run: &'static str,
+        import: &str,
+        library: &str,
+    ) -> Option<Self> {
         let program = std::env::var(variable).unwrap_or_else(|_| default.to_owned());
         let interpreter = Self { program, run };
         let found = interpreter.command(import).output().await;
@@ -65,7 +74,10 @@ async fn try_producer(test: &str, interpreter: Option<Interpreter>, source: &str
     let arrived = endpoint.receives(1).await.remove(0);
     let stopped = relay.stop().await;
     assert!(stopped.out.starts_with("stopped cleanly: handled 1"), "{}", stopped.out);
-    assert_eq!(serde_json::from_slice::<serde_json::Value>(&arrived.body).unwrap(), serde_json::json!({ "id": 7 }));
+    assert_eq!(
+        serde_json::from_slice::<serde_json::Value>(&arrived.body).unwrap(),
+        serde_json::json!({ "id": 7 })
+    );
     assert_eq!(arrived.header("content-type"), Some("application/json"));
     assert_eq!(arrived.header("rehop-message-id").map(str::len), Some(36), "a UUID");
     let left = arrived.header("rehop-deadline").unwrap().parse::<i64>().unwrap() - now_millis();
@@ -78,17 +90,20 @@ async fn try_producer(test: &str, interpreter: Option<Interpreter>, source: &str
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_python_program_sets_what_the_relay_reads() {
-    let python = Interpreter::with("REHOP_TEST_PYTHON", "python3", "-c", "import pika", "pika").await;
+    let python =
+        Interpreter::with("REHOP_TEST_PYTHON", "python3", "-c", "import pika", "pika").await;
     try_producer("python", python, program("python")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_node_program_sets_what_the_relay_reads() {
-    let node = Interpreter::with("REHOP_TEST_NODE", "node", "-e", "require('amqplib')", "amqplib").await;
+    let node =
+        Interpreter::with("REHOP_TEST_NODE", "node", "-e", "require('amqplib')", "amqplib").await;
     try_producer("node", node, program("javascript")).await;
 }
 
-/// Celery puts a charset into `content_encoding`, and a server answers 415 to a `Content-Encoding` that it does not know.
+/// Celery puts a charset into `content_encoding`, and a server answers 415 to a `Content-Encoding`
+/// that it does not know.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_that_celery_sends_reaches_an_endpoint() {
     const SEND: &str = r#"
@@ -102,7 +117,8 @@ app.conf.update(broker_transport_options={"confirm_publish": True})
 queue = kombu.Queue(name, exchange=kombu.Exchange(""), routing_key=name, no_declare=True)
 app.send_task("charge", args=[7], queue=queue)
 "#;
-    let python = Interpreter::with("REHOP_TEST_PYTHON", "python3", "-c", "import celery", "celery").await;
+    let python =
+        Interpreter::with("REHOP_TEST_PYTHON", "python3", "-c", "import celery", "celery").await;
     let Some(python) = python else { return };
     let fixture = Fixture::new("celery").await;
     let endpoint = Endpoint::start(|arrived| async move {
@@ -114,7 +130,10 @@ app.send_task("charge", args=[7], queue=queue)
     assert!(published.status.success(), "{}", String::from_utf8_lossy(&published.stderr));
     let arrived = endpoint.receives(1).await.remove(0);
     assert_eq!(arrived.header("content-type"), Some("application/json; charset=utf-8"));
-    assert_eq!(serde_json::from_slice::<serde_json::Value>(&arrived.body).unwrap()[0], serde_json::json!([7]));
+    assert_eq!(
+        serde_json::from_slice::<serde_json::Value>(&arrived.body).unwrap()[0],
+        serde_json::json!([7])
+    );
     let stopped = relay.stop().await;
     assert!(stopped.out.starts_with("stopped cleanly: handled 1"), "{}", stopped.out);
 }

@@ -10,20 +10,35 @@ async fn a_message_is_published_with_its_properties() {
     let fixture = Fixture::new("tool-publish").await;
     fixture.declare().await;
     let publish = ["publish", "--queue", &fixture.queue];
-    let json = ["--json", r#"{"id": 7}"#, "--message-id", "order-7", "--deadline", "1h", "--header", "tenant=a=b"];
+    let json = [
+        "--json",
+        r#"{"id": 7}"#,
+        "--message-id",
+        "order-7",
+        "--deadline",
+        "1h",
+        "--header",
+        "tenant=a=b",
+    ];
     let done = fixture.tool(&[&publish[..], &json].concat()).finished().await;
     assert_eq!((done.code(), done.out.as_str()), (0, "published order-7\n"), "{}", done.err);
     let file = std::env::temp_dir().join(format!("rehop-publish-{}", std::process::id()));
     fs::write(&file, b"\0\xff").unwrap();
     let path = file.to_str().unwrap();
-    let done = fixture.tool(&[&publish[..], &["--file", path, "--content-type", "x/y"]].concat()).finished().await;
+    let done = fixture
+        .tool(&[&publish[..], &["--file", path, "--content-type", "x/y"]].concat())
+        .finished()
+        .await;
     fs::remove_file(&file).unwrap();
     assert_eq!(done.code(), 0, "{}", done.err);
     // The tool's standard input is empty here.
     assert_eq!(fixture.tool(&[&publish[..], &["--file", "-"]].concat()).finished().await.code(), 0);
 
     let kept = fixture.client.drain(&fixture.queue, 3, SOON).await.unwrap();
-    assert_eq!((kept[0].text().as_str(), kept[0].headers["tenant"].as_str()), (r#"{"id": 7}"#, Some("a=b")));
+    assert_eq!(
+        (kept[0].text().as_str(), kept[0].headers["tenant"].as_str()),
+        (r#"{"id": 7}"#, Some("a=b"))
+    );
     assert_eq!(kept[0].properties.content_type.as_deref(), Some("application/json"));
     let left = kept[0].headers["rehop-expires-at"].as_i64().unwrap() - now_millis();
     assert!((3_500_000..=3_600_000).contains(&left), "{left}");
@@ -39,7 +54,8 @@ async fn the_broker_can_be_named_on_the_command_line() {
     fixture.declare().await;
     let mut environment = variables(&fixture.settings);
     environment.retain(|(name, _)| name != "REHOP_BROKER__URL");
-    let publish = ["publish", "--queue", &fixture.queue, "--url", fixture.settings.broker.url.expose()];
+    let publish =
+        ["publish", "--queue", &fixture.queue, "--url", fixture.settings.broker.url.expose()];
     let done = Tool::start(&publish, environment).finished().await;
     assert_eq!(done.code(), 0, "{}", done.err);
     fixture.has_depth(&fixture.queue, 1).await;

@@ -24,7 +24,8 @@ async fn an_outage_has_one_log_line_for_its_first_failure_and_one_for_each_parke
     fixture.client.publish_many((0..messages).map(|_| fixture.to_queue())).await.unwrap();
     fixture.drain_parked(messages).await;
     let stopped = relay.stop().await;
-    let lines = |text: &str| stopped.err.lines().filter(|line| line.contains(text)).collect::<Vec<_>>();
+    let lines =
+        |text: &str| stopped.err.lines().filter(|line| line.contains(text)).collect::<Vec<_>>();
     let first = lines("attempt failed");
     assert_eq!(first.len(), 1, "{}", stopped.err);
     assert!(first[0].contains("INFO") && first[0].contains("http_503"), "{}", first[0]);
@@ -51,7 +52,11 @@ async fn each_status_ends_where_it_should_and_redirects_are_not_followed() {
     let tried_again = [408, 409, 423, 425, 429, 500, 503, 599];
     let never = [301, 302, 307, 308, 400, 401, 404, 410, 413, 422];
     let all: Vec<u16> = [&handled[..], &tried_again, &never].concat();
-    fixture.client.publish_many(all.iter().map(|status| fixture.to_queue().body(status.to_string()))).await.unwrap();
+    fixture
+        .client
+        .publish_many(all.iter().map(|status| fixture.to_queue().body(status.to_string())))
+        .await
+        .unwrap();
     let parked = fixture.drain_parked(tried_again.len() + never.len()).await;
     let ends: BTreeMap<u16, _> = parked
         .iter()
@@ -60,15 +65,21 @@ async fn each_status_ends_where_it_should_and_redirects_are_not_followed() {
             (parked.text().parse().unwrap(), (reason, class(parked)))
         })
         .collect();
-    let expected = |reason: &'static str| move |status: &u16| (*status, (reason.to_owned(), format!("http_{status}")));
-    let expected = tried_again.iter().map(expected("exhausted")).chain(never.iter().map(expected("permanent")));
+    let expected = |reason: &'static str| {
+        move |status: &u16| (*status, (reason.to_owned(), format!("http_{status}")))
+    };
+    let expected = tried_again
+        .iter()
+        .map(expected("exhausted"))
+        .chain(never.iter().map(expected("permanent")));
     assert_eq!(ends, expected.collect());
     let mut attempts: BTreeMap<u16, usize> = BTreeMap::new();
     for arrived in endpoint.arrived() {
         assert_eq!(arrived.path, "/orders");
         *attempts.entry(arrived.text().parse().unwrap()).or_default() += 1;
     }
-    let expected = all.iter().map(|status| (*status, if tried_again.contains(status) { 6 } else { 1 }));
+    let expected =
+        all.iter().map(|status| (*status, if tried_again.contains(status) { 6 } else { 1 }));
     assert_eq!(attempts, expected.collect());
     let stopped = relay.stop().await;
     assert!(
@@ -76,20 +87,29 @@ async fn each_status_ends_where_it_should_and_redirects_are_not_followed() {
         "{}",
         stopped.out
     );
-    assert!(stopped.err.contains("at most 6 attempts per message by policy, and 33 deliveries"), "{}", stopped.err);
+    assert!(
+        stopped.err.contains("at most 6 attempts per message by policy, and 33 deliveries"),
+        "{}",
+        stopped.err
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn retry_after_is_honoured_and_never_early() {
     let mut fixture = Fixture::new("retry-after").await;
-    // An endpoint may ask for eight times the longest delay, and this one asks for up to two seconds.
+    // An endpoint may ask for eight times the longest delay, and this one asks for up to two
+    // seconds.
     fixture.settings.retry.delays = millis([100, 500]);
     let endpoint = Endpoint::start(|arrived| async move {
         let first = arrived.header("rehop-attempt") == Some("1");
         match arrived.text().as_str() {
             _ if !first => status(200),
             "seconds" => with(503, "retry-after", "1"),
-            _ => with(429, "retry-after", &httpdate::fmt_http_date(arrived.date + Duration::from_secs(2))),
+            _ => with(
+                429,
+                "retry-after",
+                &httpdate::fmt_http_date(arrived.date + Duration::from_secs(2)),
+            ),
         }
     })
     .await;
@@ -98,12 +118,18 @@ async fn retry_after_is_honoured_and_never_early() {
         fixture.publish(body).await;
     }
     let arrived = endpoint.receives(4).await;
-    let of = |body: &str| arrived.iter().filter(|arrived| arrived.text() == body).collect::<Vec<_>>();
+    let of =
+        |body: &str| arrived.iter().filter(|arrived| arrived.text() == body).collect::<Vec<_>>();
     let (seconds, date) = (of("seconds"), of("date"));
     assert_eq!((seconds.len(), date.len()), (2, 2));
-    assert!(seconds[1].at - seconds[0].at >= Duration::from_secs(1), "{:?}", seconds[1].at - seconds[0].at);
+    assert!(
+        seconds[1].at - seconds[0].at >= Duration::from_secs(1),
+        "{:?}",
+        seconds[1].at - seconds[0].at
+    );
     // A date has whole seconds, so the one in the answer is up to a second earlier.
-    let whole = |date: SystemTime| httpdate::parse_http_date(&httpdate::fmt_http_date(date)).unwrap();
+    let whole =
+        |date: SystemTime| httpdate::parse_http_date(&httpdate::fmt_http_date(date)).unwrap();
     assert!(date[1].date >= whole(date[0].date + Duration::from_secs(2)));
     relay.stop().await;
 }
@@ -119,11 +145,17 @@ async fn a_class_that_is_deferred_waits_as_long_as_retry_after_says_and_uses_up_
     let parked = fixture.drain_parked(1).await.remove(0);
     relay.stop().await;
     let arrived = endpoint.arrived();
-    assert_eq!(arrived.iter().map(|arrived| arrived.header("rehop-attempt")).collect::<Vec<_>>(), [Some("1"); 3]);
+    assert_eq!(
+        arrived.iter().map(|arrived| arrived.header("rehop-attempt")).collect::<Vec<_>>(),
+        [Some("1"); 3]
+    );
     for step in arrived.windows(2) {
         assert!(step[1].at - step[0].at >= Duration::from_secs(1), "{arrived:?}");
     }
-    assert_eq!((class(&parked).as_str(), &parked.headers["rehop-reason"]), ("http_429", &json!("deferred_too_often")));
+    assert_eq!(
+        (class(&parked).as_str(), &parked.headers["rehop-reason"]),
+        ("http_429", &json!("deferred_too_often"))
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -134,7 +166,8 @@ async fn an_endpoint_that_hangs_is_a_timeout_and_the_message_is_kept() {
     fixture.publish("kept").await;
     let parked = fixture.drain_parked(1).await;
     assert_eq!((class(&parked[0]).as_str(), parked[0].text().as_str()), ("http_timeout", "kept"));
-    // On a busy machine an attempt may time out before the endpoint has read its request, so these are not counted.
+    // On a busy machine an attempt may time out before the endpoint has read its request, so these
+    // are not counted.
     assert_eq!(parked[0].headers["rehop-attempt"], 3);
     relay.stop().await;
 }
@@ -152,7 +185,11 @@ async fn an_endpoint_that_refuses_connections_gets_the_message_when_it_is_back()
     let parked = fixture.drain_parked(1).await;
     assert_eq!(class(&parked[0]), "http_connect");
     let stopped = relay.stop().await;
-    assert!(stopped.err.contains(&format!("to http://***@127.0.0.1:{port}/orders?***")), "{}", stopped.err);
+    assert!(
+        stopped.err.contains(&format!("to http://***@127.0.0.1:{port}/orders?***")),
+        "{}",
+        stopped.err
+    );
     let said = format!("{}{}{}", stopped.out, stopped.err, parked[0].headers["rehop-errors"]);
     assert!(said.contains("Connection refused") && !said.contains("hunter"), "{said}");
 }
@@ -172,7 +209,10 @@ async fn after_a_connection_that_ends_before_the_answer_the_request_is_retried()
     let relay = fixture.relay(&to, &[]).await;
     fixture.publish("kept").await;
     let parked = fixture.drain_parked(1).await;
-    assert_eq!((class(&parked[0]).as_str(), parked[0].text().as_str()), ("http_connection", "kept"));
+    assert_eq!(
+        (class(&parked[0]).as_str(), parked[0].text().as_str()),
+        ("http_connection", "kept")
+    );
     relay.stop().await;
     server.abort();
 }
@@ -222,12 +262,15 @@ async fn the_endpoint_gets_everything_that_is_known_about_the_message() {
     ] {
         assert_eq!(arrived.header(name), Some(value), "{name}");
     }
-    assert!(arrived.header("traceparent").unwrap().starts_with("00-4bf92f3577b34da6a3ce929d0e0e4736-"));
+    assert!(
+        arrived.header("traceparent").unwrap().starts_with("00-4bf92f3577b34da6a3ce929d0e0e4736-")
+    );
     assert_eq!(arrived.path, "/orders?tenant=1");
     relay.stop().await;
 }
 
-/// Both put a charset into `content_encoding`, and a server answers 415 to a `Content-Encoding` that it does not know.
+/// Both put a charset into `content_encoding`, and a server answers 415 to a `Content-Encoding`
+/// that it does not know.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_celery_and_spring_send_is_no_unknown_content_encoding() {
     let fixture = Fixture::new("charset").await;
@@ -250,15 +293,23 @@ async fn what_celery_and_spring_send_is_no_unknown_content_encoding() {
             it.content_type = Some("application/json".to_owned());
             it.content_encoding = Some("utf-8".to_owned());
         });
-    let spring =
-        fixture.to_queue().header("__TypeId__", "com.example.shop.Charge").body(r#"{"order":7}"#).properties(|it| {
+    let spring = fixture
+        .to_queue()
+        .header("__TypeId__", "com.example.shop.Charge")
+        .body(r#"{"order":7}"#)
+        .properties(|it| {
             it.content_type = Some("application/json".to_owned());
             it.content_encoding = Some("UTF-8".to_owned());
         });
-    for (before, (message, charset)) in [(celery, "utf-8"), (spring, "UTF-8")].into_iter().enumerate() {
+    for (before, (message, charset)) in
+        [(celery, "utf-8"), (spring, "UTF-8")].into_iter().enumerate()
+    {
         fixture.client.publish(message).await.unwrap();
         let arrived = endpoint.receives(before + 1).await.remove(before);
-        assert_eq!(arrived.header("content-type"), Some(format!("application/json; charset={charset}").as_str()));
+        assert_eq!(
+            arrived.header("content-type"),
+            Some(format!("application/json; charset={charset}").as_str())
+        );
         assert_eq!(arrived.header("rehop-content-encoding"), Some(charset));
     }
     let stopped = relay.stop().await;
@@ -273,15 +324,17 @@ async fn bodies_arrive_byte_for_byte_even_after_a_wait() {
     })
     .await;
     let relay = fixture.relay(&endpoint.url, &[]).await;
-    let large: Vec<u8> =
-        (0..16 * 1024 * 1024_u32).map(|index| (index.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let large: Vec<u8> = (0..16 * 1024 * 1024_u32)
+        .map(|index| (index.wrapping_mul(2_654_435_761) >> 24) as u8)
+        .collect();
     let bodies = [Vec::new(), (0..=255).collect(), large];
     for body in &bodies {
         fixture.client.publish(fixture.to_queue().body(body.clone())).await.unwrap();
     }
     let arrived = endpoint.receives(6).await;
     for body in &bodies {
-        let same = arrived.iter().filter(|arrived| arrived.body == body.as_slice()).collect::<Vec<_>>();
+        let same =
+            arrived.iter().filter(|arrived| arrived.body == body.as_slice()).collect::<Vec<_>>();
         assert_eq!(same.len(), 2, "a body of {} bytes", body.len());
         assert_eq!(same[0].header("content-type"), None);
         assert_eq!(same[0].header("rehop-message-id"), None);
@@ -313,12 +366,22 @@ async fn after_topology_declare_a_relay_that_only_checks_works() {
     let mut fixture = Fixture::new("check").await;
     fixture.settings.topology = TopologyMode::Check;
     let endpoint = Endpoint::start(|_| async { status(200) }).await;
-    let too_early =
-        fixture.tool(&["relay", "--queue", &fixture.queue, "--to", &endpoint.url]).finished().await.error(1);
-    assert!(too_early.contains("does not exist") && too_early.contains("rehop topology declare"), "{too_early}");
-    let declared = fixture.tool(&["topology", "declare", "--queue", &fixture.queue]).finished().await;
+    let too_early = fixture
+        .tool(&["relay", "--queue", &fixture.queue, "--to", &endpoint.url])
+        .finished()
+        .await
+        .error(1);
+    assert!(
+        too_early.contains("does not exist") && too_early.contains("rehop topology declare"),
+        "{too_early}"
+    );
+    let declared =
+        fixture.tool(&["topology", "declare", "--queue", &fixture.queue]).finished().await;
     assert_eq!(declared.code(), 0, "{}", declared.err);
-    let ready = format!("namespace {} is ready: 4 exchanges, 5 queues, 5 bindings", fixture.namespace.name());
+    let ready = format!(
+        "namespace {} is ready: 4 exchanges, 5 queues, 5 bindings",
+        fixture.namespace.name()
+    );
     assert!(declared.out.contains(&ready), "{}", declared.out);
     let relay = fixture.relay(&endpoint.url, &[]).await;
     fixture.publish("").await;
@@ -335,18 +398,29 @@ fn class(parked: &Received) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_settings_decide_how_a_class_of_answers_is_treated() {
     let fixture = Fixture::new("classes").await;
-    let endpoint = Endpoint::start(|arrived| async move { status(arrived.text().parse().unwrap()) }).await;
-    let errors = "retry.errors={http_404=transient, http_500=permanent, http_410=discard, http_4O4=discard}";
+    let endpoint =
+        Endpoint::start(|arrived| async move { status(arrived.text().parse().unwrap()) }).await;
+    let errors =
+        "retry.errors={http_404=transient, http_500=permanent, http_410=discard, http_4O4=discard}";
     let relay = fixture.relay(&endpoint.url, &["--set", errors]).await;
     for status in ["404", "500", "410", "400"] {
         fixture.publish(status).await;
     }
     let parked = fixture.drain_parked(3).await;
-    let reasons: BTreeMap<_, _> =
-        parked.iter().map(|parked| (parked.text(), parked.headers["rehop-reason"].as_str().unwrap())).collect();
+    let reasons: BTreeMap<_, _> = parked
+        .iter()
+        .map(|parked| (parked.text(), parked.headers["rehop-reason"].as_str().unwrap()))
+        .collect();
     let expected = [("400", "permanent"), ("404", "exhausted"), ("500", "permanent")];
-    assert_eq!(reasons, expected.map(|(status, reason)| (status.to_owned(), reason)).into_iter().collect());
+    assert_eq!(
+        reasons,
+        expected.map(|(status, reason)| (status.to_owned(), reason)).into_iter().collect()
+    );
     let stopped = relay.stop().await;
     assert!(stopped.out.contains("discarded 1"), "{}", stopped.out);
-    assert!(stopped.err.contains("http_4O4") && !stopped.err.contains("class \"http_404\""), "{}", stopped.err);
+    assert!(
+        stopped.err.contains("http_4O4") && !stopped.err.contains("class \"http_404\""),
+        "{}",
+        stopped.err
+    );
 }

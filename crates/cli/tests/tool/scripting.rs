@@ -1,4 +1,5 @@
-//! The JSON that the tool prints has the keys that the page about scripts lists, with their types, and no others.
+//! The JSON that the tool prints has the keys that the page about scripts lists, with their types,
+//! and no others.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +13,8 @@ use crate::support::{Fixture, millis};
 
 const PAGE: &str = include_str!("../../../operator/src/docs/scripting.md");
 
-/// The rows of a section's table: a key's path, split at each step, and the type that the page gives it.
+/// The rows of a section's table: a key's path, split at each step, and the type that the page
+/// gives it.
 type Rows = Vec<(Vec<String>, String)>;
 
 /// The page's sections by their titles: commands, and objects that several of them print.
@@ -28,9 +30,12 @@ struct Page {
 
 impl Page {
     fn new() -> Self {
-        let mut page = Self { tables: BTreeMap::new(), printed: BTreeSet::new(), same: BTreeSet::new() };
-        let sections = PAGE.split("\n### ").skip(1).map(|section| section.split_once('\n').unwrap());
-        let sections: Sections = sections.map(|(title, text)| (title.trim_matches('`'), text)).collect();
+        let mut page =
+            Self { tables: BTreeMap::new(), printed: BTreeSet::new(), same: BTreeSet::new() };
+        let sections =
+            PAGE.split("\n### ").skip(1).map(|section| section.split_once('\n').unwrap());
+        let sections: Sections =
+            sections.map(|(title, text)| (title.trim_matches('`'), text)).collect();
         for (title, text) in &sections {
             if !title.starts_with("rehop ") {
                 // No command would be compared with the keys of an object to which nothing links.
@@ -48,10 +53,15 @@ impl Page {
     }
 
     fn compare(&mut self, title: &str, printed: &Value) {
-        let rows = self.tables.get(title).unwrap_or_else(|| panic!("the page has no {title}")).clone();
+        let rows =
+            self.tables.get(title).unwrap_or_else(|| panic!("the page has no {title}")).clone();
         self.look(title, &rows, &mut Vec::new(), printed);
         for (path, kind) in rows.iter().filter(|(_, kind)| !may_be_absent(kind)) {
-            assert!(has(printed, path), "{title}: {} ({kind}) is missing: {printed}", path.join("."));
+            assert!(
+                has(printed, path),
+                "{title}: {} ({kind}) is missing: {printed}",
+                path.join(".")
+            );
         }
     }
 
@@ -73,10 +83,16 @@ impl Page {
                 "" | "absent" => false,
                 other => panic!("{title}: no such alternative as {other}"),
             };
-            assert!(fits || (may_be_null && value.is_null()), "{title}: {} is no {kind}: {value}", path.join("."));
+            assert!(
+                fits || (may_be_null && value.is_null()),
+                "{title}: {} is no {kind}: {value}",
+                path.join(".")
+            );
             if kind != "any"
                 || !value.is_object()
-                || !rows.iter().any(|(longer, _)| longer.len() > steps.len() && longer.starts_with(steps))
+                || !rows
+                    .iter()
+                    .any(|(longer, _)| longer.len() > steps.len() && longer.starts_with(steps))
             {
                 return;
             }
@@ -96,12 +112,17 @@ impl Page {
                     path.pop();
                 }
             }
-            _ => assert!(row.is_some(), "{title}: the page does not have {}: {value}", path.join(".")),
+            _ => assert!(
+                row.is_some(),
+                "{title}: the page does not have {}: {value}",
+                path.join(".")
+            ),
         }
     }
 }
 
-/// The rows of a section. A row whose type links to an object stands for one row for each of the object's keys.
+/// The rows of a section. A row whose type links to an object stands for one row for each of the
+/// object's keys.
 fn rows_of(title: &str, sections: &Sections) -> Rows {
     let text = sections.get(title).unwrap_or_else(|| panic!("the page has no {title}"));
     let mut rows = included(text).map_or_else(Rows::new, |included| rows_of(included, sections));
@@ -110,7 +131,8 @@ fn rows_of(title: &str, sections: &Sections) -> Rows {
         let (keys, kind) = (cells.next().unwrap(), cells.next().unwrap());
         for key in keys.split(", ") {
             let steps = key.trim_matches('`').replace("[]", ".[]");
-            let path: Vec<String> = steps.trim_start_matches('.').split('.').map(str::to_owned).collect();
+            let path: Vec<String> =
+                steps.trim_start_matches('.').split('.').map(str::to_owned).collect();
             match linked(kind) {
                 Some(object) => {
                     for (rest, kind) in rows_of(object, sections) {
@@ -136,7 +158,9 @@ fn included(text: &str) -> Option<&str> {
 /// The other commands that print the keys of this section.
 fn with_the_same_keys(text: &str) -> impl Iterator<Item = &str> {
     let lines = text.lines().filter_map(|line| line.strip_prefix("The same keys: "));
-    lines.flat_map(|line| line.trim_end_matches('.').split(", ")).map(|command| command.trim_matches('`'))
+    lines
+        .flat_map(|line| line.trim_end_matches('.').split(", "))
+        .map(|command| command.trim_matches('`'))
 }
 
 /// The section that a link such as `[message](#message)` leads to.
@@ -153,7 +177,8 @@ fn may_be_absent(kind: &str) -> bool {
 
 /// Whether a path is that of a row, in which `<queue>` stands for any key.
 fn fits(steps: &[String], path: &[String]) -> bool {
-    steps.len() == path.len() && steps.iter().zip(path).all(|(step, key)| step == key || step.starts_with('<'))
+    steps.len() == path.len()
+        && steps.iter().zip(path).all(|(step, key)| step == key || step.starts_with('<'))
 }
 
 /// Whether a value has this path in each of its elements. Arrays and maps may be empty.
@@ -161,7 +186,9 @@ fn has(value: &Value, path: &[String]) -> bool {
     let Some((step, rest)) = path.split_first() else { return true };
     match (step.as_str(), value) {
         ("[]", Value::Array(values)) => values.iter().all(|value| has(value, rest)),
-        (key, Value::Object(map)) if key.starts_with('<') => map.values().all(|value| has(value, rest)),
+        (key, Value::Object(map)) if key.starts_with('<') => {
+            map.values().all(|value| has(value, rest))
+        }
         (key, Value::Object(map)) => map.get(key).is_some_and(|value| has(value, rest)),
         _ => false,
     }
@@ -189,7 +216,11 @@ async fn the_page_about_scripts_lists_all_keys_that_the_tool_prints() {
     // Nothing is declared yet, so there are findings.
     compare!("rehop doctor --json", of_queue);
     compare!("rehop topology verify --json", of_queue);
-    fixture.client.declare_queue(&format!("{queue}.parked"), json!({ "x-queue-type": "quorum" })).await.unwrap();
+    fixture
+        .client
+        .declare_queue(&format!("{queue}.parked"), json!({ "x-queue-type": "quorum" }))
+        .await
+        .unwrap();
     compare!("rehop topology plan --json", of_queue);
     fixture.client.delete_queue(&format!("{queue}.parked")).await.unwrap();
     let set = format!("queues=[{{queue={queue},consume={{order=queue}}}}]");
@@ -197,10 +228,22 @@ async fn the_page_about_scripts_lists_all_keys_that_the_tool_prints() {
     compare!("rehop topology show --json", of_queue, ["--set", "retry.strategy=delayed-exchange"]);
 
     fixture.settings.retry.delays = millis([100, 200, 3_600_000]);
-    let run = fixture.serve_always(Err(Failure::permanent("no such customer").with_class("http_422"))).await;
+    let run = fixture
+        .serve_always(Err(Failure::permanent("no such customer").with_class("http_422")))
+        .await;
     fixture.settings.retry.delays = millis([100, 200]);
     for id in ["order-1", "order-2", "order-3"] {
-        let arguments = ["publish", "--queue", &queue, "--message-id", id, "--json", "{\"id\": 7}", "--deadline", "1h"];
+        let arguments = [
+            "publish",
+            "--queue",
+            &queue,
+            "--message-id",
+            id,
+            "--json",
+            "{\"id\": 7}",
+            "--deadline",
+            "1h",
+        ];
         assert_eq!(fixture.tool(&arguments).finished().await.code(), 0);
     }
     fixture.has_depth(&fixture.parked(), 3).await;
@@ -214,12 +257,17 @@ async fn the_page_about_scripts_lists_all_keys_that_the_tool_prints() {
     run.stop().await;
 
     compare!("rehop parked edit --json", of_queue, ["order-1", "--body", "/dev/null"]);
-    compare!("rehop parked edit --apply --json", of_queue, ["order-1", "--body", "/dev/null", "--follow", "100ms"]);
+    compare!(
+        "rehop parked edit --apply --json",
+        of_queue,
+        ["order-1", "--body", "/dev/null", "--follow", "100ms"]
+    );
     compare!("rehop parked discard --json", of_queue);
     compare!("rehop parked discard --apply --json", of_queue, ["--limit", "1", "--all"]);
     compare!("rehop parked discard --apply --json", of_queue, ["--expect", "7"]);
     let exported = fixture.tool(&[&["parked", "export"], &of_queue[..]].concat()).finished().await;
-    let lines: Vec<_> = exported.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lines: Vec<_> =
+        exported.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert!(!lines.is_empty(), "{}", exported.err);
     lines.iter().for_each(|line| page.compare("rehop parked export", line));
     let file = std::env::temp_dir().join(format!("{}.jsonl", fixture.namespace.name()));
@@ -234,7 +282,11 @@ async fn the_page_about_scripts_lists_all_keys_that_the_tool_prints() {
     let tier = format!("{}.wait.3600000", fixture.namespace.name());
     eventually(COUNTED, "the broker has counted", async || {
         let listed = fixture.topology("prune", &look).await;
-        if listed.out.contains(&format!("queue {tier}: it is empty")) { Ok(true) } else { Err(listed.out) }
+        if listed.out.contains(&format!("queue {tier}: it is empty")) {
+            Ok(true)
+        } else {
+            Err(listed.out)
+        }
     })
     .await
     .unwrap();
@@ -247,7 +299,9 @@ async fn the_page_about_scripts_lists_all_keys_that_the_tool_prints() {
         .filter(|(title, (path, kind))| {
             // A map or an array of texts may be empty each time.
             let is_content = path.last().is_some_and(|last| last.starts_with('<') || last == "[]");
-            !may_be_absent(kind) && !is_content && !page.printed.contains(&((*title).clone(), path.clone()))
+            !may_be_absent(kind)
+                && !is_content
+                && !page.printed.contains(&((*title).clone(), path.clone()))
         })
         .map(|(title, (path, _))| format!("{title}: {}", path.join(".")))
         .collect();
@@ -259,9 +313,12 @@ async fn the_page_about_scripts_lists_all_keys_that_the_tool_prints() {
 async fn the_page_and_the_help_have_the_same_exit_statuses() {
     let help = crate::process::Tool::start(&["--help"], [("COLUMNS", "80")]).finished().await.out;
     let (_, listed) = help.split_once("Exit status:\n").unwrap();
-    let in_help = listed.lines().filter_map(|line| line.split_whitespace().next()?.parse::<u8>().ok());
+    let in_help =
+        listed.lines().filter_map(|line| line.split_whitespace().next()?.parse::<u8>().ok());
     let (_, table) = PAGE.split_once("| status | meaning |\n|---|---|\n").unwrap();
     let rows = table.lines().take_while(|line| line.starts_with('|'));
-    let on_page = rows.flat_map(|row| row.split('|').nth(1).unwrap().split(',').map(|it| it.trim().parse().unwrap()));
+    let on_page = rows.flat_map(|row| {
+        row.split('|').nth(1).unwrap().split(',').map(|it| it.trim().parse().unwrap())
+    });
     assert_eq!(in_help.collect::<Vec<_>>(), on_page.collect::<Vec<u8>>());
 }

@@ -35,10 +35,20 @@ async fn sigterm_in_the_middle_of_work_loses_nothing() {
     assert_eq!(stopped.code(), 0, "{}", stopped.err);
     assert_eq!(stopped.out.lines().count(), 1, "{}", stopped.out);
     let handled = endpoint.arrived().len();
-    assert!(stopped.out.starts_with(&format!("stopped cleanly: handled {handled}, requeued 0, ")), "{}", stopped.out);
+    assert!(
+        stopped.out.starts_with(&format!("stopped cleanly: handled {handled}, requeued 0, ")),
+        "{}",
+        stopped.out
+    );
     let left = fixture.client.drain(&fixture.queue, messages - handled, SOON).await.unwrap();
-    let mut ids: Vec<_> = left.iter().map(|left| left.properties.message_id.clone().unwrap()).collect();
-    ids.extend(endpoint.arrived().iter().map(|arrived| arrived.header("rehop-message-id").unwrap().to_owned()));
+    let mut ids: Vec<_> =
+        left.iter().map(|left| left.properties.message_id.clone().unwrap()).collect();
+    ids.extend(
+        endpoint
+            .arrived()
+            .iter()
+            .map(|arrived| arrived.header("rehop-message-id").unwrap().to_owned()),
+    );
     ids.sort_by_key(|id| id.parse::<usize>().unwrap());
     assert_eq!(ids, (0..messages).map(|id| id.to_string()).collect::<Vec<_>>());
 }
@@ -82,7 +92,8 @@ async fn messages_of_handlers_that_exceed_the_grace_time_stay_with_the_broker() 
     endpoint.receives(1).await;
     let stopped = relay.stop().await;
     assert!(
-        stopped.out.contains("when the grace time was over") && stopped.out.contains("unfinished 1"),
+        stopped.out.contains("when the grace time was over")
+            && stopped.out.contains("unfinished 1"),
         "{}",
         stopped.out
     );

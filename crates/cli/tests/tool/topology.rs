@@ -26,17 +26,34 @@ impl Fixture {
         format!("{}.wait.3600000", self.namespace.name())
     }
 
-    /// A prune that has unbound this tier, and waits until the broker has counted its messages again.
+    /// A prune that has unbound this tier, and waits until the broker has counted its messages
+    /// again.
     async fn begin_prune(&self, api: &BrokerApi, tier: &str) -> Tool {
         let removable = format!("queue {tier}: it is empty and can be deleted");
         eventually(COUNTED, "the broker has counted", async || {
             let listed = self.topology("prune", &["--management", api.url()]).await;
-            if listed.out.contains(&removable) { Ok(true) } else { Err(format!("{}{}", listed.out, listed.err)) }
+            if listed.out.contains(&removable) {
+                Ok(true)
+            } else {
+                Err(format!("{}{}", listed.out, listed.err))
+            }
         })
         .await
         .unwrap();
-        let tool = self.tool(&["topology", "prune", "--queue", &self.queue, "--management", api.url(), "--apply"]);
-        eventually(SOON, "the tier is unbound", async || Ok::<_, String>(!api.is_bound(tier).await)).await.unwrap();
+        let tool = self.tool(&[
+            "topology",
+            "prune",
+            "--queue",
+            &self.queue,
+            "--management",
+            api.url(),
+            "--apply",
+        ]);
+        eventually(SOON, "the tier is unbound", async || {
+            Ok::<_, String>(!api.is_bound(tier).await)
+        })
+        .await
+        .unwrap();
         tool
     }
 }
@@ -46,11 +63,19 @@ async fn verify_ends_with_three_when_the_broker_differs() {
     let fixture = Fixture::new("verify").await;
     let missing = fixture.topology("verify", &[]).await;
     assert_eq!(missing.code(), 3, "{}", missing.err);
-    assert!(missing.out.contains("queue-missing") && missing.out.contains(&fixture.queue), "{}", missing.out);
+    assert!(
+        missing.out.contains("queue-missing") && missing.out.contains(&fixture.queue),
+        "{}",
+        missing.out
+    );
     fixture.declare().await;
     let same = fixture.topology("verify", &[]).await;
     assert_eq!(same.code(), 0, "{}{}", same.out, same.err);
-    assert!(same.out.contains("as the settings ask for") && same.out.contains("not seen: policies"), "{}", same.out);
+    assert!(
+        same.out.contains("as the settings ask for") && same.out.contains("not seen: policies"),
+        "{}",
+        same.out
+    );
     let Some(api) = BrokerApi::shared().await else { return };
     let same = fixture.topology("verify", &["--management", api.url(), "--json"]).await;
     let report: Value = serde_json::from_str(&same.out).unwrap();
@@ -58,7 +83,12 @@ async fn verify_ends_with_three_when_the_broker_differs() {
     let park = format!("{}.park", fixture.namespace.name());
     fixture.client.unbind(&fixture.parked(), &park, &fixture.queue, json!({})).await.unwrap();
     let unbound = fixture.topology("verify", &["--management", api.url()]).await;
-    assert!(unbound.code() == 3 && unbound.out.contains("binding-missing"), "{}{}", unbound.out, unbound.err);
+    assert!(
+        unbound.code() == 3 && unbound.out.contains("binding-missing"),
+        "{}{}",
+        unbound.out,
+        unbound.err
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -66,7 +96,9 @@ async fn plan_says_what_declaring_would_create_and_how_to_change_what_differs() 
     let fixture = Fixture::new("plan").await;
     let before = fixture.topology("plan", &[]).await;
     assert_eq!(before.code(), 3, "{}", before.err);
-    let created = |finished: &Finished| finished.out.lines().filter(|line| line.starts_with("create ")).count();
+    let created = |finished: &Finished| {
+        finished.out.lines().filter(|line| line.starts_with("create ")).count()
+    };
     // Four exchanges; stray, two wait queues, parked and work queue.
     assert_eq!(created(&before), 9, "{}", before.out);
     let declared = fixture.topology("declare", &[]).await;
@@ -77,11 +109,22 @@ async fn plan_says_what_declaring_would_create_and_how_to_change_what_differs() 
     let differs = fixture.topology("plan", &["--set", "retry.delivery_limit=7"]).await;
     assert_eq!(differs.code(), 3, "{}", differs.err);
     let refused: Vec<_> = differs.out.lines().filter(|line| line.starts_with("refuse ")).collect();
-    assert!(refused.len() == 1 && refused[0].contains("x-delivery-limit is '10' and should be '7'"), "{}", differs.out);
-    assert!(differs.out.contains("1. to keep the queue: set retry.delivery_limit to 10"), "{}", differs.out);
+    assert!(
+        refused.len() == 1 && refused[0].contains("x-delivery-limit is '10' and should be '7'"),
+        "{}",
+        differs.out
+    );
+    assert!(
+        differs.out.contains("1. to keep the queue: set retry.delivery_limit to 10"),
+        "{}",
+        differs.out
+    );
     let json = fixture.topology("plan", &["--json"]).await;
     let plan: Value = serde_json::from_str(&json.out).unwrap();
-    assert!(plan["parts"].as_array().unwrap().iter().all(|part| part["action"] == "keep"), "{plan}");
+    assert!(
+        plan["parts"].as_array().unwrap().iter().all(|part| part["action"] == "keep"),
+        "{plan}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -92,16 +135,22 @@ async fn prune_deletes_wait_queues_that_are_unused_and_empty_and_no_others() {
     fixture.declare().await;
     let tier = |millis: u64| format!("{}.wait.{millis}", fixture.namespace.name());
     let (full, empty, used) = (tier(3_600_000), tier(300), tier(100));
-    let waiting =
-        Publish::to(format!("{}.wait", fixture.namespace.name()), "").header("rehop-wait-for", 3_600_000).body("waits");
+    let waiting = Publish::to(format!("{}.wait", fixture.namespace.name()), "")
+        .header("rehop-wait-for", 3_600_000)
+        .body("waits");
     fixture.client.publish(waiting).await.unwrap();
     fixture.settings.retry.delays = millis([100, 200]);
-    let prune = async |more: &[&str]| fixture.topology("prune", &[&["--management", api.url()], more].concat()).await;
+    let prune = async |more: &[&str]| {
+        fixture.topology("prune", &[&["--management", api.url()], more].concat()).await
+    };
     eventually(COUNTED, "the broker has counted", async || {
         let listed = prune(&[]).await;
-        let expected =
-            [format!("queue {full}: it has messages"), format!("queue {empty}: it is empty and can be deleted")];
-        let is_listed = expected.iter().all(|line| listed.out.contains(line)) && !listed.out.contains(&used);
+        let expected = [
+            format!("queue {full}: it has messages"),
+            format!("queue {empty}: it is empty and can be deleted"),
+        ];
+        let is_listed =
+            expected.iter().all(|line| listed.out.contains(line)) && !listed.out.contains(&used);
         if is_listed { Ok(true) } else { Err(format!("{}{}", listed.out, listed.err)) }
     })
     .await
@@ -115,12 +164,19 @@ async fn prune_deletes_wait_queues_that_are_unused_and_empty_and_no_others() {
     let applied = prune(&["--apply"]).await;
     assert_eq!(applied.code(), 0, "{}", applied.err);
     assert!(applied.out.contains(&format!("queue {empty} is deleted")), "{}", applied.out);
-    assert!(applied.out.contains(&format!("queue {full} is kept: it has messages")), "{}", applied.out);
+    assert!(
+        applied.out.contains(&format!("queue {full} is kept: it has messages")),
+        "{}",
+        applied.out
+    );
     assert!(fixture.client.depth(&empty).await.is_err(), "it is gone");
     assert_eq!(fixture.client.depth(&full).await.unwrap(), 1);
     assert!(fixture.client.depth(&used).await.is_ok());
     let blind = fixture.topology("prune", &["--apply"]).await.error(1);
-    assert!(blind.contains("management API is needed") && blind.contains("broker.management_url"), "{blind}");
+    assert!(
+        blind.contains("management API is needed") && blind.contains("broker.management_url"),
+        "{blind}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -135,7 +191,9 @@ async fn prune_takes_a_ladder_that_nothing_uses_rung_by_rung_with_its_exchanges(
     let waiting = Publish::to(name("ladder"), "").header("rehop-wait-for", 1_800_000).body("waits");
     fixture.client.publish(waiting).await.unwrap();
     fixture.settings.retry.strategy = None;
-    let prune = async |more: &[&str]| fixture.topology("prune", &[&["--management", api.url()], more].concat()).await;
+    let prune = async |more: &[&str]| {
+        fixture.topology("prune", &[&["--management", api.url()], more].concat()).await
+    };
     let is_listed = async |expected: &[String]| {
         eventually(COUNTED, "the broker has counted", async || {
             let listed = prune(&[]).await;
@@ -166,7 +224,8 @@ async fn prune_takes_a_ladder_that_nothing_uses_rung_by_rung_with_its_exchanges(
         assert!(applied.out.lines().any(|line| line == expected), "{expected}: {}", applied.out);
     }
     // The rung that stays is still bound, and its message still waits.
-    let again = Publish::to(name("ladder"), "").header("rehop-wait-for", 1_800_000).body("waits too");
+    let again =
+        Publish::to(name("ladder"), "").header("rehop-wait-for", 1_800_000).body("waits too");
     fixture.client.publish(again).await.unwrap();
     assert_eq!(fixture.client.drain(&name("ladder.1800000"), 2, SOON).await.unwrap().len(), 2);
     is_listed(&[
@@ -176,7 +235,12 @@ async fn prune_takes_a_ladder_that_nothing_uses_rung_by_rung_with_its_exchanges(
     ])
     .await;
     let applied = prune(&["--apply"]).await;
-    assert_eq!(applied.out.lines().filter(|line| line.ends_with(" is deleted")).count(), 3, "{}", applied.out);
+    assert_eq!(
+        applied.out.lines().filter(|line| line.ends_with(" is deleted")).count(),
+        3,
+        "{}",
+        applied.out
+    );
     assert_eq!(prune(&[]).await.out.trim(), "no wait queue is unused");
     let stray = fixture.client.depth(&fixture.stray()).await.unwrap();
     assert_eq!(stray, 0);
@@ -192,21 +256,29 @@ async fn prune_keeps_what_a_running_consumer_with_other_settings_uses_or_may_use
     let Some(api) = BrokerApi::shared().await else { return };
     let mut fixture = Fixture::new("prune-used").await;
     fixture.settings.retry.delays = millis([100, 700]);
-    let (running, seen) = fixture.serve_noting(|message| message.attempt(), Err(Failure::transient("no"))).await;
+    let (running, seen) =
+        fixture.serve_noting(|message| message.attempt(), Err(Failure::transient("no"))).await;
     fixture.publish("x").await;
     seen.reaches(1).await;
     fixture.settings.retry.delays = millis([100]);
     let tier = format!("{}.wait.700", fixture.namespace.name());
-    let prune = async |more: &[&str]| fixture.topology("prune", &[&["--management", api.url()], more].concat()).await;
+    let prune = async |more: &[&str]| {
+        fixture.topology("prune", &[&["--management", api.url()], more].concat()).await
+    };
     let says = async |expected: &str| {
         eventually(COUNTED, expected, async || {
             let listed = prune(&[]).await;
-            if listed.out.contains(expected) { Ok(true) } else { Err(format!("{}{}", listed.out, listed.err)) }
+            if listed.out.contains(expected) {
+                Ok(true)
+            } else {
+                Err(format!("{}{}", listed.out, listed.err))
+            }
         })
         .await
         .unwrap();
     };
-    // What the management API counts is up to ten seconds old, so it may still show a message that has left.
+    // What the management API counts is up to ten seconds old, so it may still show a message that
+    // has left.
     let applies = async |more: &[&str], expected: &str| {
         eventually(COUNTED, expected, async || {
             let applied = prune(&[&["--apply"], more].concat()).await.out;
@@ -215,7 +287,8 @@ async fn prune_keeps_what_a_running_consumer_with_other_settings_uses_or_may_use
         .await
         .unwrap();
     };
-    let used_by = |verdict: &str| format!("queue {tier}: {verdict} (consumers of {})", fixture.queue);
+    let used_by =
+        |verdict: &str| format!("queue {tier}: {verdict} (consumers of {})", fixture.queue);
     let in_use = used_by("a running consumer with other settings uses it");
     says(&in_use).await;
     applies(&["--even-if-used"], &format!("queue {tier} is kept: a running consumer")).await;
@@ -226,11 +299,18 @@ async fn prune_keeps_what_a_running_consumer_with_other_settings_uses_or_may_use
     says(&format!("queue {tier}: it is empty and can be deleted")).await;
 
     let url = fixture.settings.broker.url.expose();
-    let connection = lapin::Connection::connect(url, lapin::ConnectionProperties::default()).await.unwrap();
+    let connection =
+        lapin::Connection::connect(url, lapin::ConnectionProperties::default()).await.unwrap();
     let channel = connection.create_channel().await.unwrap();
     let work = lapin::types::ShortString::from(fixture.queue.as_str());
-    let consumer = channel.basic_consume(work, "".into(), Default::default(), Default::default()).await.unwrap();
-    says(&used_by("it is empty, but may be in use: not all consumers say where their messages wait")).await;
+    let consumer = channel
+        .basic_consume(work, "".into(), Default::default(), Default::default())
+        .await
+        .unwrap();
+    says(&used_by(
+        "it is empty, but may be in use: not all consumers say where their messages wait",
+    ))
+    .await;
     applies(&[], &format!("queue {tier} is kept: it is empty, but may be in use")).await;
     assert!(fixture.client.depth(&tier).await.is_ok());
     applies(&["--even-if-used"], &format!("queue {tier} is deleted")).await;
@@ -256,14 +336,16 @@ async fn a_prune_that_a_signal_stops_binds_again_what_it_has_unbound() {
         );
         assert!(api.is_bound(&tier).await, "after {signal}");
     }
-    let waiting =
-        Publish::to(format!("{}.wait", fixture.namespace.name()), "").header("rehop-wait-for", 3_600_000).body("waits");
+    let waiting = Publish::to(format!("{}.wait", fixture.namespace.name()), "")
+        .header("rehop-wait-for", 3_600_000)
+        .body("waits");
     fixture.client.publish(waiting).await.unwrap();
     fixture.has_depth(&tier, 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_prune_that_loses_its_connection_binds_again_on_another_one_or_names_what_is_still_unbound() {
+async fn a_prune_that_loses_its_connection_binds_again_on_another_one_or_names_what_is_still_unbound()
+ {
     let Some(api) = BrokerApi::shared().await else { return };
     let mut fixture = Fixture::new("prune-lost").await;
     let proxy = fixture.put_behind_proxy().await;
@@ -272,14 +354,21 @@ async fn a_prune_that_loses_its_connection_binds_again_on_another_one_or_names_w
     proxy.cut();
     let finished = tool.finished().await;
     assert_eq!(finished.code(), 0, "{}", finished.err);
-    assert!(finished.out.contains(&format!("queue {tier} is kept: the connection was lost")), "{}", finished.out);
+    assert!(
+        finished.out.contains(&format!("queue {tier} is kept: the connection was lost")),
+        "{}",
+        finished.out
+    );
     assert!(api.is_bound(&tier).await);
 
     let tool = fixture.begin_prune(&api, &tier).await;
     proxy.refuse().await;
     proxy.cut();
     let error = tool.finished().await.error(1);
-    let binding = format!("still unbound: queue {tier:?} from exchange \"{}.wait\"", fixture.namespace.name());
+    let binding = format!(
+        "still unbound: queue {tier:?} from exchange \"{}.wait\"",
+        fixture.namespace.name()
+    );
     assert!(error.contains(&binding) && error.contains("rehop topology declare"), "{error}");
     assert!(!api.is_bound(&tier).await);
     proxy.accept().await.unwrap();
@@ -294,7 +383,8 @@ async fn exported_definitions_are_what_declaring_would_declare() {
     let Some(api) = BrokerApi::shared().await else { return };
     let fixture = Fixture::new("export").await;
     let exported = fixture.topology("export", &[]).await;
-    let definitions: Value = serde_json::from_str(&exported.out).unwrap_or_else(|_| panic!("{}", exported.err));
+    let definitions: Value =
+        serde_json::from_str(&exported.out).unwrap_or_else(|_| panic!("{}", exported.err));
     api.import(&definitions).await;
     let verified = fixture.topology("verify", &["--management", api.url()]).await;
     assert_eq!(verified.code(), 0, "{}{}", verified.out, verified.err);
@@ -307,9 +397,17 @@ async fn exported_definitions_are_what_declaring_would_declare() {
 async fn the_policy_of_an_ordered_queue_that_somebody_else_declares_is_one_that_the_broker_takes() {
     let Some(api) = BrokerApi::shared().await else { return };
     let fixture = Fixture::new("ordered-policy").await;
-    let ordered = ["--format", "policies", "--set", "consume.order=queue", "--set", "retry.strategy=in-process"];
+    let ordered = [
+        "--format",
+        "policies",
+        "--set",
+        "consume.order=queue",
+        "--set",
+        "retry.strategy=in-process",
+    ];
     let exported = fixture.topology("export", &ordered).await;
-    let policies: Value = serde_json::from_str(&exported.out).unwrap_or_else(|_| panic!("{}", exported.err));
+    let policies: Value =
+        serde_json::from_str(&exported.out).unwrap_or_else(|_| panic!("{}", exported.err));
     api.import(&policies).await;
     api.delete_policy(policies["policies"][0]["name"].as_str().unwrap()).await;
 }
@@ -318,22 +416,34 @@ async fn the_policy_of_an_ordered_queue_that_somebody_else_declares_is_one_that_
 async fn the_binding_that_leads_out_of_the_delayed_exchange_is_exported() {
     let fixture = Fixture::new("delayed-export").await;
     let export = async |format: &str| {
-        fixture.topology("export", &["--format", format, "--set", "retry.strategy=delayed-exchange"]).await
+        fixture
+            .topology("export", &["--format", format, "--set", "retry.strategy=delayed-exchange"])
+            .await
     };
     let namespace = fixture.namespace.name();
-    let expected = [format!("{namespace}.delay"), format!("{namespace}.return"), "exchange".to_owned()];
+    let expected =
+        [format!("{namespace}.delay"), format!("{namespace}.return"), "exchange".to_owned()];
     let is_it = |binding: &Value| {
-        ["source", "destination", "destination_type"].iter().zip(&expected).all(|(key, value)| binding[*key] == **value)
+        ["source", "destination", "destination_type"]
+            .iter()
+            .zip(&expected)
+            .all(|(key, value)| binding[*key] == **value)
     };
     let definitions: Value = serde_json::from_str(&export("definitions").await.out).unwrap();
     assert!(definitions["bindings"].as_array().unwrap().iter().any(is_it), "{definitions}");
     let terraform: Value = serde_json::from_str(&export("terraform").await.out).unwrap();
     let bindings = terraform["resource"]["rabbitmq_binding"].as_object().unwrap();
     assert!(bindings.values().any(is_it), "{terraform}");
-    assert!(bindings.values().all(|binding| binding["depends_on"].as_array().unwrap().len() > 1), "{terraform}");
+    assert!(
+        bindings.values().all(|binding| binding["depends_on"].as_array().unwrap().len() > 1),
+        "{terraform}"
+    );
     // The operator would refuse the exchange.
     let refused = export("kubernetes").await.error(1);
-    assert!(refused.contains("x-delayed-message") && refused.contains("--format definitions"), "{refused}");
+    assert!(
+        refused.contains("x-delayed-message") && refused.contains("--format definitions"),
+        "{refused}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -346,28 +456,37 @@ async fn each_format_of_an_export_has_every_exchange_queue_and_binding() {
     let of = |values: Vec<Value>, keys: &[&str]| -> BTreeSet<String> {
         values
             .iter()
-            .map(|value| keys.iter().map(|key| value[*key].as_str().unwrap().to_owned() + " ").collect())
+            .map(|value| {
+                keys.iter().map(|key| value[*key].as_str().unwrap().to_owned() + " ").collect()
+            })
             .collect()
     };
     let definitions = export("definitions").await;
     let list = |kind: &str| definitions[kind].as_array().unwrap().clone();
-    let [exchanges, queues] = ["exchanges", "queues"].map(|kind| of(list(kind), &["vhost", "name"]));
+    let [exchanges, queues] =
+        ["exchanges", "queues"].map(|kind| of(list(kind), &["vhost", "name"]));
     let bindings = of(list("bindings"), &["vhost", "source", "destination"]);
     assert_eq!((exchanges.len(), queues.len(), bindings.len()), (4, 5, 5));
 
     let terraform = export("terraform").await["resource"].take();
-    let list = |kind: &str| terraform[kind].as_object().unwrap().values().cloned().collect::<Vec<_>>();
+    let list =
+        |kind: &str| terraform[kind].as_object().unwrap().values().cloned().collect::<Vec<_>>();
     assert_eq!(of(list("rabbitmq_exchange"), &["vhost", "name"]), exchanges);
     assert_eq!(of(list("rabbitmq_queue"), &["vhost", "name"]), queues);
     assert_eq!(of(list("rabbitmq_binding"), &["vhost", "source", "destination"]), bindings);
 
     let items = export("kubernetes").await["items"].as_array().unwrap().clone();
     let list = |kind: &str| {
-        items.iter().filter(|item| item["kind"] == kind).map(|item| item["spec"].clone()).collect::<Vec<_>>()
+        items
+            .iter()
+            .filter(|item| item["kind"] == kind)
+            .map(|item| item["spec"].clone())
+            .collect::<Vec<_>>()
     };
     assert_eq!(of(list("Exchange"), &["vhost", "name"]), exchanges);
     assert_eq!(of(list("Queue"), &["vhost", "name"]), queues);
     assert_eq!(of(list("Binding"), &["vhost", "source", "destination"]), bindings);
-    let names: BTreeSet<_> = items.iter().map(|item| item["metadata"]["name"].as_str().unwrap()).collect();
+    let names: BTreeSet<_> =
+        items.iter().map(|item| item["metadata"]["name"].as_str().unwrap()).collect();
     assert_eq!(names.len(), items.len());
 }

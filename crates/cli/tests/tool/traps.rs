@@ -1,4 +1,5 @@
-//! `rehop doctor` finds what replays, discarded messages, ordered queues and unusual brokers trip over.
+//! `rehop doctor` finds what replays, discarded messages, ordered queues and unusual brokers trip
+//! over.
 
 use std::time::Duration;
 
@@ -34,7 +35,8 @@ async fn the_queue_of_discarded_messages_is_looked_at_where_there_is_one() {
     fixture.is_fine(&[]).await;
     let definition = json!({ "delivery-limit": 2, "max-length": 10, "message-ttl": 50 });
     api.set_policy(name, &format!("^{name}\\.discarded$"), definition).await;
-    let lowered = ["delivery-limit-lowered", "length-limit", "message-ttl"].map(|check| (check, discarded.as_str()));
+    let lowered = ["delivery-limit-lowered", "length-limit", "message-ttl"]
+        .map(|check| (check, discarded.as_str()));
     fixture.is_found(&look, &lowered).await;
     api.delete_policy(name).await;
 
@@ -44,7 +46,13 @@ async fn the_queue_of_discarded_messages_is_looked_at_where_there_is_one() {
     fixture.client.declare_queue(&discarded, arguments).await.unwrap();
     for look in [&look[..], &[]] {
         // The management API also shows what the argument does.
-        fixture.is_found_with(look, &[("arguments-differ", &discarded)], &[("message-ttl", &discarded)]).await;
+        fixture
+            .is_found_with(
+                look,
+                &[("arguments-differ", &discarded)],
+                &[("message-ttl", &discarded)],
+            )
+            .await;
     }
 }
 
@@ -77,7 +85,8 @@ async fn a_service_that_may_see_neither_receipts_nor_discarded_messages_gets_one
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_existing_queue_without_a_single_active_consumer_keeps_no_order_and_without_a_limit_no_end() {
+async fn an_existing_queue_without_a_single_active_consumer_keeps_no_order_and_without_a_limit_no_end()
+ {
     let Some(api) = BrokerApi::shared().await else { return };
     let mut fixture = Fixture::new("unordered").await;
     fixture.settings.retry.strategy = Some(WaitStrategy::InProcess);
@@ -92,7 +101,9 @@ async fn an_existing_queue_without_a_single_active_consumer_keeps_no_order_and_w
     };
     fixture.client.declare_queue(queue, arguments(false)).await.unwrap();
     fixture.declare_the_rest().await;
-    let listed = format!("queues=[{{queue={queue:?},declare=existing,queue_type=quorum,consume={{order=queue}}}}]");
+    let listed = format!(
+        "queues=[{{queue={queue:?},declare=existing,queue_type=quorum,consume={{order=queue}}}}]"
+    );
     let look = ["--management", api.url(), "--set", &listed];
     // Before 4.0 a limit of -1 is reached at the first return.
     let limit = if is_old { "delivery-limit-lowered" } else { "delivery-limit-differs" };
@@ -120,7 +131,8 @@ async fn a_dead_letter_exchange_is_missed_until_it_exists_and_leads_to_a_queue()
     fixture.discard_nothing().await;
     let listed = format!("queues=[{{queue={queue},declare=existing,queue_type=quorum}}]");
     let look = ["--management", api.url(), "--set", &listed];
-    // The queue of discarded messages has no such argument. That of the stray queue overrides the policy.
+    // The queue of discarded messages has no such argument. That of the stray queue overrides the
+    // policy.
     let resting = format!("^{name}\\.(stray|discarded)$");
     api.set_policy(name, &resting, json!({ "dead-letter-exchange": nowhere })).await;
     let discarded = format!("{name}.discarded");
@@ -137,9 +149,11 @@ async fn a_dead_letter_exchange_is_missed_until_it_exists_and_leads_to_a_queue()
     api.delete_policy(name).await;
 }
 
-/// By rehop's own exchanges, which exist, a message at the delivery limit would come back to the queue that dead-lettered it.
+/// By rehop's own exchanges, which exist, a message at the delivery limit would come back to the
+/// queue that dead-lettered it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dead_letter_exchange_that_leads_back_to_its_queue_is_found_whether_an_argument_or_a_policy_names_it() {
+async fn a_dead_letter_exchange_that_leads_back_to_its_queue_is_found_whether_an_argument_or_a_policy_names_it()
+ {
     let Some(api) = BrokerApi::shared().await else { return };
     let fixture = Fixture::new("cycle").await;
     let (name, queue) = (fixture.namespace.name(), fixture.queue.as_str());
@@ -172,20 +186,23 @@ async fn a_dead_letter_exchange_that_leads_back_to_its_queue_is_found_whether_an
 
 /// Publishers send to an exchange that passes on to another one, to which the queue is bound.
 #[tokio::test(flavor = "multi_thread")]
-async fn dead_letters_that_come_back_by_the_publishers_exchange_or_to_no_queue_are_found_and_others_are_fine() {
+async fn dead_letters_that_come_back_by_the_publishers_exchange_or_to_no_queue_are_found_and_others_are_fine()
+ {
     let Some(api) = BrokerApi::shared().await else { return };
     let fixture = Fixture::new("cycle-by-publishers").await;
     let queue = fixture.queue.as_str();
-    let [shop, relay, retry] = ["shop", "relay", "retry"].map(|name| fixture.namespace.exchange(name));
+    let [shop, relay, retry] =
+        ["shop", "relay", "retry"].map(|name| fixture.namespace.exchange(name));
     let [dead, wait] = ["dead", "theirs-wait"].map(|name| fixture.namespace.queue(name));
     for (exchange, kind) in [(&shop, "topic"), (&relay, "direct"), (&retry, "fanout")] {
         fixture.client.declare_exchange(exchange, kind, json!({})).await.unwrap();
     }
     api.bind_exchange(&shop, &relay, "order.#").await;
     let back_to_shop = json!({ "x-queue-type": "quorum", "x-message-ttl": 60_000, "x-dead-letter-exchange": shop });
-    for (name, arguments, exchange, key) in
-        [(&dead, json!({ "x-queue-type": "quorum" }), &shop, "dead.#"), (&wait, back_to_shop, &retry, "")]
-    {
+    for (name, arguments, exchange, key) in [
+        (&dead, json!({ "x-queue-type": "quorum" }), &shop, "dead.#"),
+        (&wait, back_to_shop, &retry, ""),
+    ] {
         fixture.client.declare_queue(name, arguments).await.unwrap();
         fixture.client.bind(name, exchange, key, json!({})).await.unwrap();
     }
@@ -225,7 +242,8 @@ async fn what_somebody_binds_to_rehops_exchanges_is_found_and_what_another_servi
     fixture.settings.retry.after = Some(AskedDelays::Ladder);
     fixture.declare().await;
     let mut other = fixture.settings.clone();
-    other.queue_mut(&fixture.namespace.queue("invoices")).parked = Some(fixture.namespace.queue("set-aside"));
+    other.queue_mut(&fixture.namespace.queue("invoices")).parked =
+        Some(fixture.namespace.queue("set-aside"));
     Topology::of(&other).unwrap().declare(&other).await.unwrap();
     let look = ["--management", api.url()];
     fixture.is_fine(&look).await;
@@ -245,10 +263,15 @@ async fn what_somebody_binds_to_rehops_exchanges_is_found_and_what_another_servi
         fixture.client.bind(&audit, &exchange, key, arguments.clone()).await.unwrap();
         objects.push(format!("binding of queue {audit:?} to exchange {exchange:?}"));
     }
-    let expected: Vec<_> = objects.iter().map(|object| ("foreign-binding", object.as_str())).collect();
+    let expected: Vec<_> =
+        objects.iter().map(|object| ("foreign-binding", object.as_str())).collect();
     fixture.is_found(&look, &expected).await;
     for (exchange, key, arguments) in &planted {
-        fixture.client.unbind(&audit, &fixture.namespace.exchange(exchange), key, arguments.clone()).await.unwrap();
+        fixture
+            .client
+            .unbind(&audit, &fixture.namespace.exchange(exchange), key, arguments.clone())
+            .await
+            .unwrap();
     }
     fixture.is_fine(&look).await;
 }
@@ -287,7 +310,9 @@ async fn a_broker_without_the_plugin_of_the_delayed_exchange_is_found() {
 async fn a_queue_that_waits_long_for_a_consumer_whose_node_has_died_is_found() {
     let Some(api) = BrokerApi::shared().await else { return };
     if is_before_4_3().await {
-        return not_tried("consumers whose node has died, because this broker does not wait for them (4.3 does)");
+        return not_tried(
+            "consumers whose node has died, because this broker does not wait for them (4.3 does)",
+        );
     }
     let fixture = Fixture::new("disconnected").await;
     fixture.declare().await;
@@ -312,7 +337,12 @@ async fn a_policy_that_switches_off_the_delay_of_a_native_queue_is_found() {
     fixture.settings.retry.delays = Some(Backoff::List(vec![Duration::from_secs(10); 2]));
     fixture.declare().await;
     let (name, look) = (fixture.namespace.name(), ["--management", api.url()]);
-    api.set_policy(name, &format!("^{}$", fixture.queue), json!({ "delayed-retry-type": "disabled" })).await;
+    api.set_policy(
+        name,
+        &format!("^{}$", fixture.queue),
+        json!({ "delayed-retry-type": "disabled" }),
+    )
+    .await;
     fixture.is_found(&look, &[("native-delay-differs", &fixture.queue)]).await;
     let endpoint = Endpoint::start(|_| async { status(503) }).await;
     let relay = fixture.relay(&endpoint.url, &[]).await;
@@ -323,7 +353,8 @@ async fn a_policy_that_switches_off_the_delay_of_a_native_queue_is_found() {
     fixture.is_fine(&look).await;
 }
 
-/// The queue is declared with reject-publish, by which the broker would refuse the fifth message at the latest.
+/// The queue is declared with reject-publish, by which the broker would refuse the fifth message at
+/// the latest.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_overflow_of_a_policy_is_in_effect_in_place_of_the_queues_own_and_is_found() {
     let Some(api) = BrokerApi::shared().await else { return };
@@ -339,7 +370,8 @@ async fn the_overflow_of_a_policy_is_in_effect_in_place_of_the_queues_own_and_is
         fixture.publish(&number.to_string()).await;
     }
     fixture.has_depth(&fixture.queue, 2).await;
-    let left: Vec<_> = fixture.client.get_all(&fixture.queue).await.unwrap().iter().map(Received::text).collect();
+    let left: Vec<_> =
+        fixture.client.get_all(&fixture.queue).await.unwrap().iter().map(Received::text).collect();
     assert_eq!(left, ["7", "8"]);
     api.delete_policy(name).await;
     fixture.is_fine(&look).await;
@@ -348,7 +380,8 @@ async fn the_overflow_of_a_policy_is_in_effect_in_place_of_the_queues_own_and_is
 /// As after an upgrade, which enables no new flag by itself.
 #[tokio::test(flavor = "multi_thread")]
 async fn stable_feature_flags_that_are_disabled_are_found_until_somebody_enables_them() {
-    // The first boot of a new node enables only what rehop needs on 3.10, and those without which its version does not run.
+    // The first boot of a new node enables only what rehop needs on 3.10, and those without which
+    // its version does not run.
     let needed = "quorum_queue,stream_queue";
     let broker = Broker::builder().env("RABBITMQ_FEATURE_FLAGS", needed).start().await.unwrap();
     let fixture = Fixture::at("flags", broker.amqp_url()).await;

@@ -1,4 +1,5 @@
-//! A virtual host for one test, so that the names of queues in a page can be used as they are, on a broker that tests share.
+//! A virtual host for one test, so that the names of queues in a page can be used as they are, on a
+//! broker that tests share.
 
 use rehop_testing::{Broker, Client, Namespace};
 use serde_json::json;
@@ -31,7 +32,8 @@ impl Vhost {
         Self { name, url, client, folder: Folder::new(&namespace), users: Vec::new() }
     }
 
-    /// Adds a user with these permissions: configure, write, read. Returns the URL with which it logs in.
+    /// Adds a user with these permissions: configure, write, read. Returns the URL with which it
+    /// logs in.
     pub(crate) async fn user(&mut self, name: &str, permissions: [&str; 3]) -> reqwest::Url {
         let name = format!("{name}-{}", self.name);
         Broker::shared().await.management().unwrap().add_user(&name, "pass").await.unwrap();

@@ -33,11 +33,14 @@ impl SimulatedClient {
 impl Client for SimulatedClient {
     fn declare_exchange<'a>(&'a self, exchange: &'a str, alternate: &'a str) -> Answer<'a, ()> {
         async move {
-            let options = ExchangeDeclareOptions { durable: true, ..ExchangeDeclareOptions::default() };
+            let options =
+                ExchangeDeclareOptions { durable: true, ..ExchangeDeclareOptions::default() };
             let mut arguments = FieldTable::default();
             arguments.insert("alternate-exchange".into(), AMQPValue::LongString(alternate.into()));
             let channel = self.connection.open_channel().await?;
-            Ok(channel.declare_exchange(short(exchange)?, ExchangeKind::Topic, options, arguments).await?)
+            Ok(channel
+                .declare_exchange(short(exchange)?, ExchangeKind::Topic, options, arguments)
+                .await?)
         }
         .boxed()
     }
@@ -45,7 +48,9 @@ impl Client for SimulatedClient {
     fn bind<'a>(&'a self, queue: &'a str, exchange: &'a str, pattern: &'a str) -> Answer<'a, ()> {
         async move {
             let channel = self.connection.open_channel().await?;
-            Ok(channel.bind_queue(short(queue)?, short(exchange)?, short(pattern)?, FieldTable::default()).await?)
+            Ok(channel
+                .bind_queue(short(queue)?, short(exchange)?, short(pattern)?, FieldTable::default())
+                .await?)
         }
         .boxed()
     }
@@ -66,7 +71,8 @@ impl Client for SimulatedClient {
         async move {
             let passive = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
             let channel = self.connection.open_channel().await?;
-            Ok(channel.declare_queue(short(queue)?, passive, FieldTable::default()).await?.messages as usize)
+            Ok(channel.declare_queue(short(queue)?, passive, FieldTable::default()).await?.messages
+                as usize)
         }
         .boxed()
     }

@@ -1,5 +1,5 @@
-//! The demo on a simulated broker in virtual time: the service that ships runs as a process of a world, which kills it when an order asks
-//! for that, and starts it again.
+//! The demo on a simulated broker in virtual time: the service that ships runs as a process of a
+//! world, which kills it when an order asks for that, and starts it again.
 
 mod client;
 mod service;
@@ -84,7 +84,8 @@ struct Service {
 
 impl Service {
     fn start(&self, world: &mut World) -> Process {
-        let (settings, shop, killers) = (self.settings.clone(), self.shop.clone(), self.killers.clone());
+        let (settings, shop, killers) =
+            (self.settings.clone(), self.shop.clone(), self.killers.clone());
         world.start(|stop| service::serve(settings, shop, killers, stop))
     }
 }
@@ -106,7 +107,12 @@ impl Supervisor {
     /// # Errors
     ///
     /// When the service ends without being told to: otherwise the demo would never end.
-    fn supervise(&mut self, world: &mut World, demo: Process, recorder: &Recorder) -> anyhow::Result<()> {
+    fn supervise(
+        &mut self,
+        world: &mut World,
+        demo: Process,
+        recorder: &Recorder,
+    ) -> anyhow::Result<()> {
         let mut service = self.service.start(world);
         while !world.has_ended(demo) {
             world.pass(STEP);
@@ -124,7 +130,10 @@ impl Supervisor {
                     self.stopped.cancel();
                 }
             } else if world.has_ended(service) {
-                bail!("the service ended unexpectedly: {}", world.error(service).unwrap_or("without an error"));
+                bail!(
+                    "the service ended unexpectedly: {}",
+                    world.error(service).unwrap_or("without an error")
+                );
             }
         }
         Ok(())

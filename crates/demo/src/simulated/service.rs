@@ -1,4 +1,5 @@
-//! The service that consumes. Its handler asks the HTTP service without HTTP, because there is no network in virtual time.
+//! The service that consumes. Its handler asks the HTTP service without HTTP, because there is no
+//! network in virtual time.
 
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -12,7 +13,12 @@ use crate::script::{Body, POISON};
 use crate::shop::Shop;
 
 /// Consumes until it is told to stop. An order that kills its process names itself to `killers`.
-pub(super) async fn serve(settings: Settings, shop: Arc<Shop>, killers: Sender<u32>, stop: Stop) -> Result<(), Error> {
+pub(super) async fn serve(
+    settings: Settings,
+    shop: Arc<Shop>,
+    killers: Sender<u32>,
+    stop: Stop,
+) -> Result<(), Error> {
     let handler = move |order: Message<Body>| {
         let (shop, killers) = (shop.clone(), killers.clone());
         async move { handle(&shop, &killers, order).await }

@@ -1,5 +1,6 @@
-//! What AMQP shows. Nothing is created and no message moves: a passive declare, a declare of what exists already, which the broker
-//! compares, and requests that the broker refuses after it has checked the permission.
+//! What AMQP shows. Nothing is created and no message moves: a passive declare, a declare of what
+//! exists already, which the broker compares, and requests that the broker refuses after it has
+//! checked the permission.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,7 +49,9 @@ impl Eyes<'_> {
         }
         for queue in &subject.topology.queues {
             let state = match self.queue(&queue.name).await {
-                Ok((ready, consumers)) => QueueState { state: State::Present { difference: None }, ready, consumers },
+                Ok((ready, consumers)) => {
+                    QueueState { state: State::Present { difference: None }, ready, consumers }
+                }
                 Err(error) => QueueState { state: state_of(error)?, ready: 0, consumers: 0 },
             };
             seen.queues.insert(queue.name.clone(), state);
@@ -58,13 +61,15 @@ impl Eyes<'_> {
         Ok(seen)
     }
 
-    /// Adds what there is for discarded messages: whoever discards declares it, and its binding each time. The service's user need
-    /// not be allowed to see it.
+    /// Adds what there is for discarded messages: whoever discards declares it, and its binding
+    /// each time. The service's user need not be allowed to see it.
     async fn add_discarded(&self, subject: &mut Subject) -> Result<(), Error> {
         let Topology { exchanges, queues, .. } = subject.discarded();
         for queue in queues {
             match self.queue(&queue.name).await {
-                Ok(_) | Err(Error::Unavailable { .. } | Error::Timeout { .. }) => subject.topology.queues.push(queue),
+                Ok(_) | Err(Error::Unavailable { .. } | Error::Timeout { .. }) => {
+                    subject.topology.queues.push(queue)
+                }
                 Err(error @ Error::Lost { .. }) => return Err(error),
                 Err(_) => return Ok(()),
             }
@@ -84,7 +89,12 @@ impl Eyes<'_> {
         let options = ExchangeDeclareOptions { passive: true, ..ExchangeDeclareOptions::default() };
         let what = format!("checking exchange {name:?}");
         // The type is not compared.
-        let declared = channel.declare_exchange(short(name)?, ExchangeKind::Direct, options, FieldTable::default());
+        let declared = channel.declare_exchange(
+            short(name)?,
+            ExchangeKind::Direct,
+            options,
+            FieldTable::default(),
+        );
         answer(&what, self.limit, declared).await?;
         self.close(channel).await;
         Ok(())
@@ -101,10 +111,13 @@ impl Eyes<'_> {
         Ok(self.queue(queue).await?.0)
     }
 
-    /// Has the broker compare what exists with what is wanted. It changes nothing that exists (3.10, 4.0 and 4.3).
+    /// Has the broker compare what exists with what is wanted. It changes nothing that exists
+    /// (3.10, 4.0 and 4.3).
     async fn compare(&self, subject: &Subject, seen: &mut Observed) -> Result<(), Error> {
         for exchange in &subject.topology.exchanges {
-            let Some(state @ State::Present { .. }) = seen.exchanges.get_mut(&exchange.name) else { continue };
+            let Some(state @ State::Present { .. }) = seen.exchanges.get_mut(&exchange.name) else {
+                continue;
+            };
             let mut alone = Topology::default();
             alone.exchanges.push(exchange.clone());
             let what = declaring(&format!("exchange {:?}", exchange.name));
@@ -112,7 +125,9 @@ impl Eyes<'_> {
             note_denied(subject, &exchange.name, denied, seen);
         }
         for queue in subject.topology.queues.iter().filter(|queue| queue.declare == Declare::Own) {
-            let Some(QueueState { state: state @ State::Present { .. }, .. }) = seen.queues.get_mut(&queue.name) else {
+            let Some(QueueState { state: state @ State::Present { .. }, .. }) =
+                seen.queues.get_mut(&queue.name)
+            else {
                 continue;
             };
             let mut alone = Topology::default();
@@ -125,16 +140,29 @@ impl Eyes<'_> {
     }
 
     /// Returns the permission that the user lacks for it.
-    async fn compare_one(&self, alone: &Topology, what: String, state: &mut State) -> Result<Option<Denied>, Error> {
-        let failures = alone.establish_each(self.connection, TopologyMode::Declare, self.limit).await?;
+    async fn compare_one(
+        &self,
+        alone: &Topology,
+        what: String,
+        state: &mut State,
+    ) -> Result<Option<Denied>, Error> {
+        let failures =
+            alone.establish_each(self.connection, TopologyMode::Declare, self.limit).await?;
         let Some(failure) = failures.into_iter().next() else { return Ok(None) };
         match failure.error {
             Error::Mismatch { argument, wanted, found, .. } => {
-                *state = State::Present { difference: Some(Difference { argument, wanted, found }) };
+                *state =
+                    State::Present { difference: Some(Difference { argument, wanted, found }) };
             }
-            Error::Permission { problem, .. } => return Ok(Some(Denied { what, problem: problem.to_string() })),
-            Error::Unavailable { problem, .. } => *state = State::Unavailable { problem: problem.to_string() },
-            Error::Timeout { .. } => *state = State::Unavailable { problem: "the broker did not answer".to_owned() },
+            Error::Permission { problem, .. } => {
+                return Ok(Some(Denied { what, problem: problem.to_string() }));
+            }
+            Error::Unavailable { problem, .. } => {
+                *state = State::Unavailable { problem: problem.to_string() }
+            }
+            Error::Timeout { .. } => {
+                *state = State::Unavailable { problem: "the broker did not answer".to_owned() }
+            }
             _ => {}
         }
         Ok(None)
@@ -143,7 +171,10 @@ impl Eyes<'_> {
     /// Whether the work queues may be consumed.
     async fn probe_consuming(&self, subject: &Subject, seen: &mut Observed) -> Result<(), Error> {
         for queue in subject.topology.queues.iter().filter(|queue| queue.role == Role::Work) {
-            if matches!(seen.queues.get(&queue.name).map(|queue| &queue.state), Some(State::Present { .. })) {
+            if matches!(
+                seen.queues.get(&queue.name).map(|queue| &queue.state),
+                Some(State::Present { .. })
+            ) {
                 let what = format!("consuming queue {:?}", queue.name);
                 note(what, self.try_to_consume(&queue.name).await, &mut seen.denied)?;
             }
@@ -151,13 +182,17 @@ impl Eyes<'_> {
         Ok(())
     }
 
-    /// Whether copies may be published. Needs a connection of its own: during an alarm the broker no longer reads from a connection
-    /// that has published.
+    /// Whether copies may be published. Needs a connection of its own: during an alarm the broker
+    /// no longer reads from a connection that has published.
     ///
     /// # Errors
     ///
     /// When the broker does not answer, as during an alarm, or the connection is lost.
-    pub(super) async fn probe_publishing(&self, subject: &Subject, seen: &mut Observed) -> Result<(), Error> {
+    pub(super) async fn probe_publishing(
+        &self,
+        subject: &Subject,
+        seen: &mut Observed,
+    ) -> Result<(), Error> {
         let names = &subject.names;
         for exchange in [names.wait(), names.ladder(), names.delay(), names.park()] {
             if matches!(seen.exchanges.get(&exchange), Some(State::Present { .. })) {
@@ -168,17 +203,20 @@ impl Eyes<'_> {
                 }
             }
         }
-        // The permission is checked before the exchange is looked for, so it need not exist (3.10, 4.0 and 4.3).
+        // The permission is checked before the exchange is looked for, so it need not exist (3.10,
+        // 4.0 and 4.3).
         match self.try_to_publish(&names.report()).await {
-            Err(Error::Permission { problem, .. }) => seen.report_denied = Some(problem.to_string()),
+            Err(Error::Permission { problem, .. }) => {
+                seen.report_denied = Some(problem.to_string())
+            }
             Err(error @ (Error::Timeout { .. } | Error::Lost { .. })) => return Err(error),
             _ => {}
         }
         Ok(())
     }
 
-    /// The broker refuses an `expiration` that is not a number after it has checked the permission, and before it routes the
-    /// message (3.10, 4.0 and 4.3).
+    /// The broker refuses an `expiration` that is not a number after it has checked the permission,
+    /// and before it routes the message (3.10, 4.0 and 4.3).
     async fn try_to_publish(&self, exchange: &str) -> Result<(), Error> {
         let channel = self.channel().await?;
         let what = format!("publishing to exchange {exchange:?}");
@@ -188,18 +226,20 @@ impl Eyes<'_> {
         answer(&what, self.limit, published).await.map(drop)
     }
 
-    /// The broker refuses a priority that is not a number after it has checked the permission, and before it adds a consumer
-    /// (3.10, 4.0 and 4.3).
+    /// The broker refuses a priority that is not a number after it has checked the permission, and
+    /// before it adds a consumer (3.10, 4.0 and 4.3).
     async fn try_to_consume(&self, queue: &str) -> Result<(), Error> {
         let channel = self.channel().await?;
         let mut arguments = FieldTable::default();
         arguments.insert("x-priority".into(), AMQPValue::LongString("none".into()));
-        let consumed = subscribe(&*channel, short(queue)?, BasicConsumeOptions::default(), arguments);
+        let consumed =
+            subscribe(&*channel, short(queue)?, BasicConsumeOptions::default(), arguments);
         answer(&format!("consuming queue {queue:?}"), self.limit, consumed).await.map(drop)
     }
 
-    /// When the message at the head of a parked queue was parked. It goes back to the head when its channel is closed (3.10, 4.0 and
-    /// 4.3), which counts as one delivery, so the caller makes sure that no limit is near.
+    /// When the message at the head of a parked queue was parked. It goes back to the head when its
+    /// channel is closed (3.10, 4.0 and 4.3), which counts as one delivery, so the caller makes
+    /// sure that no limit is near.
     pub(super) async fn head_parked_since(&self, queue: &str) -> Result<Option<Timestamp>, Error> {
         let channel = self.channel().await?;
         let what = format!("looking at the head of queue {queue:?}");
@@ -219,7 +259,8 @@ impl Eyes<'_> {
     }
 }
 
-/// A service that only checks needs no permission to declare, and none needs one for what operators declare.
+/// A service that only checks needs no permission to declare, and none needs one for what operators
+/// declare.
 fn note_denied(subject: &Subject, name: &str, denied: Option<Denied>, seen: &mut Observed) {
     if subject.mode == TopologyMode::Declare && !subject.is_operators(name) {
         seen.denied.extend(denied);
@@ -231,7 +272,9 @@ fn note_denied(subject: &Subject, name: &str, denied: Option<Denied>, seen: &mut
 /// A permission that is missing. The other refusals are those that the request asked for.
 fn note(what: String, tried: Result<(), Error>, denied: &mut Vec<Denied>) -> Result<(), Error> {
     match tried {
-        Err(Error::Permission { problem, .. }) => denied.push(Denied { what, problem: problem.to_string() }),
+        Err(Error::Permission { problem, .. }) => {
+            denied.push(Denied { what, problem: problem.to_string() })
+        }
         Err(error @ Error::Lost { .. }) => return Err(error),
         _ => {}
     }
@@ -243,8 +286,12 @@ fn state_of(error: Error) -> Result<State, Error> {
     match error {
         Error::Missing { .. } => Ok(State::Missing),
         Error::Permission { problem, .. } => Ok(State::Hidden { problem: problem.to_string() }),
-        Error::Unavailable { problem, .. } => Ok(State::Unavailable { problem: problem.to_string() }),
-        Error::Timeout { .. } => Ok(State::Unavailable { problem: "the broker did not answer".to_owned() }),
+        Error::Unavailable { problem, .. } => {
+            Ok(State::Unavailable { problem: problem.to_string() })
+        }
+        Error::Timeout { .. } => {
+            Ok(State::Unavailable { problem: "the broker did not answer".to_owned() })
+        }
         error => Err(error),
     }
 }
@@ -270,12 +317,17 @@ mod tests {
                 note_denied(&subject, exchange, denied, &mut seen);
             }
             let noted = (seen.denied.len(), seen.is_not_compared);
-            assert_eq!(noted, if is_missing { (2, false) } else { (0, true) }, "{mode:?} {exchange}");
+            assert_eq!(
+                noted,
+                if is_missing { (2, false) } else { (0, true) },
+                "{mode:?} {exchange}"
+            );
         }
     }
 
     #[test]
-    fn a_request_that_is_made_to_be_refused_tells_of_a_permission_or_a_lost_connection_and_of_nothing_else() {
+    fn a_request_that_is_made_to_be_refused_tells_of_a_permission_or_a_lost_connection_and_of_nothing_else()
+     {
         let (what, problem) = (|| "consuming".to_owned(), || Problem::from("no".to_owned()));
         for (tried, missing, is_lost) in [
             (Ok(()), 0, false),
@@ -296,7 +348,10 @@ mod tests {
         let silent = unavailable("the broker did not answer");
         for (error, expected) in [
             (Error::Missing { what: what(), problem: problem() }, Some(State::Missing)),
-            (Error::Permission { what: what(), problem: problem() }, Some(State::Hidden { problem: "no".to_owned() })),
+            (
+                Error::Permission { what: what(), problem: problem() },
+                Some(State::Hidden { problem: "no".to_owned() }),
+            ),
             (Error::Unavailable { what: what(), problem: problem() }, Some(unavailable("no"))),
             (Error::Timeout { what: what(), limit: Duration::from_secs(1) }, Some(silent)),
             (Error::Lost { what: what(), problem: problem() }, None),

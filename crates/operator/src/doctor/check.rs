@@ -28,7 +28,8 @@ impl Severity {
     }
 }
 
-/// Declares each check once, with its id, its severity, whether it is about the topology, and what it finds.
+/// Declares each check once, with its id, its severity, whether it is about the topology, and what
+/// it finds.
 macro_rules! checks {
     ($($check:ident, $id:literal, $severity:ident, $drift:literal, $finds:literal;)*) => {
         /// One thing that the doctor looks for.
@@ -52,7 +53,8 @@ macro_rules! checks {
                 match self { $(Self::$check => Severity::$severity,)* }
             }
 
-            /// Whether it is about the topology: exchanges, queues, bindings, and the policies on them.
+            /// Whether it is about the topology: exchanges, queues, bindings, and the policies on
+            /// them.
             pub const fn is_drift(self) -> bool {
                 match self { $(Self::$check => $drift,)* }
             }

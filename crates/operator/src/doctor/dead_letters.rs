@@ -1,4 +1,5 @@
-//! Where the messages go that a queue dead-letters: through exchanges, and through queues in which they expire. Pure.
+//! Where the messages go that a queue dead-letters: through exchanges, and through queues in which
+//! they expire. Pure.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, VecDeque};
@@ -37,14 +38,22 @@ pub(super) fn ways(queue: &str, seen: &Management, names: &Names) -> Option<Ways
     let mut backs = Vec::new();
     for (keys, came_by) in walk.arrivals(details) {
         let place = Place::Exchange(exchange.to_owned());
-        backs.push(walk.back(Step { place, keys, came_by, share: Share::All, through: Vec::new() }));
+        backs.push(walk.back(Step {
+            place,
+            keys,
+            came_by,
+            share: Share::All,
+            through: Vec::new(),
+        }));
     }
     if details.text("dead-letter-routing-key").is_none() {
-        // Anyone may publish to the queue by the default exchange, which every queue is bound to. That is no sign of a way back.
+        // Anyone may publish to the queue by the default exchange, which every queue is bound to.
+        // That is no sign of a way back.
         let (place, keys) = (Place::Exchange(exchange.to_owned()), Keys::One(queue.to_owned()));
         walk.back(Step { place, keys, came_by: None, share: Share::All, through: Vec::new() });
     }
-    let all_come = backs.iter().all(|back| back.as_ref().is_some_and(|way| way.share == Share::All));
+    let all_come =
+        backs.iter().all(|back| back.as_ref().is_some_and(|way| way.share == Share::All));
     let share = if all_come { Share::All } else { Share::Part };
     let back = best(backs.into_iter().flatten()).map(|way| WayBack { share, ..way });
     Some(Ways { back, arrive: walk.arrive, unknown: walk.unknown })
@@ -60,8 +69,8 @@ fn best(ways: impl Iterator<Item = WayBack>) -> Option<WayBack> {
 struct Step<'a> {
     place: Place,
     keys: Keys,
-    /// The binding by which they came to the queue that dead-lettered them, while they still have the same routing key. Their headers
-    /// are the same, too, so it would take all of them again.
+    /// The binding by which they came to the queue that dead-lettered them, while they still have
+    /// the same routing key. Their headers are the same, too, so it would take all of them again.
     came_by: Option<&'a BindingDetails>,
     share: Share,
     through: Vec<Place>,
@@ -84,15 +93,17 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// What is known of the messages in the queue, for each binding by which they come. What rehop returns came by one of them first.
-    /// Every queue is bound to the default exchange, but it counts only where nothing else brings messages.
+    /// What is known of the messages in the queue, for each binding by which they come. What rehop
+    /// returns came by one of them first. Every queue is bound to the default exchange, but it
+    /// counts only where nothing else brings messages.
     fn arrivals(&mut self, details: &QueueDetails) -> Vec<(Keys, Option<&'a BindingDetails>)> {
         if let Some(key) = details.text("dead-letter-routing-key") {
             return vec![(Keys::One(key.to_owned()), None)];
         }
         let own = self.names.return_();
         let bindings = self.seen.bindings.get(self.home).into_iter().flatten();
-        let bindings = bindings.filter(|binding| !binding.source.is_empty() && binding.source != own);
+        let bindings =
+            bindings.filter(|binding| !binding.source.is_empty() && binding.source != own);
         let mut arrivals = Vec::new();
         for binding in bindings {
             let keys = match self.seen.exchanges.get(&binding.source) {
@@ -112,7 +123,8 @@ impl<'a> Walk<'a> {
 
     /// The best way by which these messages come back.
     fn back(&mut self, first: Step<'a>) -> Option<WayBack> {
-        let (mut pending, mut been, mut found) = (VecDeque::from([first]), BTreeSet::new(), Vec::new());
+        let (mut pending, mut been, mut found) =
+            (VecDeque::from([first]), BTreeSet::new(), Vec::new());
         while let Some(step) = pending.pop_front() {
             if let Some(way) = self.way_back(&step) {
                 // What comes back only by its queue's name says nothing about the other messages.
@@ -158,7 +170,9 @@ impl<'a> Walk<'a> {
 
     /// Where an exchange leads. What none of its bindings takes goes to its alternate exchange.
     fn routed(&mut self, name: &str, step: &Step<'a>) -> Vec<Step<'a>> {
-        let (Some(exchange), Some(bindings)) = (self.seen.exchanges.get(name), self.seen.destinations.get(name)) else {
+        let (Some(exchange), Some(bindings)) =
+            (self.seen.exchanges.get(name), self.seen.destinations.get(name))
+        else {
             self.unknown.insert(step.place.clone());
             return Vec::new();
         };
@@ -176,7 +190,10 @@ impl<'a> Walk<'a> {
                 "exchange" => Place::Exchange(destination),
                 _ => Place::Queue(destination),
             };
-            next.push(Step { keys: step.keys.taken(kind, binding, share), ..step.to(place, share) });
+            next.push(Step {
+                keys: step.keys.taken(kind, binding, share),
+                ..step.to(place, share)
+            });
         }
         let alternate = exchange.arguments.get("alternate-exchange").and_then(Value::as_str);
         if let Some(alternate) = alternate.filter(|_| most < Share::All) {
@@ -190,7 +207,8 @@ impl<'a> Walk<'a> {
 
     /// Where a queue leads, if messages expire in it. Its consumers may take them before.
     fn expired(&mut self, name: &str, step: &Step<'a>) -> Option<Step<'a>> {
-        let Some(details) = self.seen.queues.get(name).or_else(|| self.seen.passed.get(name)) else {
+        let Some(details) = self.seen.queues.get(name).or_else(|| self.seen.passed.get(name))
+        else {
             self.unknown.insert(step.place.clone());
             return None;
         };
@@ -214,7 +232,8 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Whether copies come home by this exchange, or by one that follows it. Parked and stray messages stay where they are.
+/// Whether copies come home by this exchange, or by one that follows it. Parked and stray messages
+/// stay where they are.
 fn leads_home(exchange: &str, names: &Names) -> bool {
     let own = [names.wait(), names.ladder(), names.delay(), names.return_()];
     own.iter().any(|own| own == exchange) || exchange.starts_with(&names.after_prefix())
@@ -236,12 +255,16 @@ mod tests {
     impl Broker {
         fn new(arguments: Value) -> Self {
             let mut seen = Management::default();
-            seen.queues.insert("orders".to_owned(), serde_json::from_value(json!({ "arguments": arguments })).unwrap());
+            seen.queues.insert(
+                "orders".to_owned(),
+                serde_json::from_value(json!({ "arguments": arguments })).unwrap(),
+            );
             Self(seen)
         }
 
         fn exchange(mut self, name: &str, kind: &str, arguments: Value) -> Self {
-            let details = serde_json::from_value(json!({ "type": kind, "arguments": arguments })).unwrap();
+            let details =
+                serde_json::from_value(json!({ "type": kind, "arguments": arguments })).unwrap();
             self.0.exchanges.insert(name.to_owned(), details);
             self.0.destinations.entry(name.to_owned()).or_default();
             self
@@ -274,9 +297,15 @@ mod tests {
 
         /// A way back that this share of messages takes, through these places.
         fn leads_back(&self, share: Share, through: &[&str]) {
-            let back =
-                self.ways().back.map(|way| (way.share, way.through.iter().map(Place::to_string).collect::<Vec<_>>()));
-            assert_eq!(back, Some((share, through.iter().copied().map(str::to_owned).collect())), "{:?}", self.0);
+            let back = self.ways().back.map(|way| {
+                (way.share, way.through.iter().map(Place::to_string).collect::<Vec<_>>())
+            });
+            assert_eq!(
+                back,
+                Some((share, through.iter().copied().map(str::to_owned).collect())),
+                "{:?}",
+                self.0
+            );
         }
 
         fn leads_elsewhere(&self) {
@@ -307,27 +336,37 @@ mod tests {
         ] {
             let broker = dead_lettering_to("shop").exchange("shop", kind, json!({}));
             let broker = broker.bound("shop", queue("audit"), "", json!({ "x-match": "any" }));
-            broker.bound("shop", queue("orders"), key, arguments).leads_back(Share::All, &["exchange \"shop\""]);
+            broker
+                .bound("shop", queue("orders"), key, arguments)
+                .leads_back(Share::All, &["exchange \"shop\""]);
         }
-        let delayed =
-            dead_lettering_to("later").exchange("later", "x-delayed-message", json!({ "x-delayed-type": "direct" }));
-        delayed.bound("later", queue("orders"), "a", json!({})).leads_back(Share::All, &["exchange \"later\""]);
+        let delayed = dead_lettering_to("later").exchange(
+            "later",
+            "x-delayed-message",
+            json!({ "x-delayed-type": "direct" }),
+        );
+        delayed
+            .bound("later", queue("orders"), "a", json!({}))
+            .leads_back(Share::All, &["exchange \"later\""]);
     }
 
     #[test]
     fn through_bindings_of_exchanges_those_come_back_that_were_published_there() {
-        let broker =
-            || {
-                dead_lettering_to("shop")
-                    .exchange("shop", "topic", json!({}))
-                    .exchange("relay", "fanout", json!({}))
-                    .bound("relay", queue("orders"), "", json!({}))
-            };
+        let broker = || {
+            dead_lettering_to("shop")
+                .exchange("shop", "topic", json!({}))
+                .exchange("relay", "fanout", json!({}))
+                .bound("relay", queue("orders"), "", json!({}))
+        };
         let by_relay = broker().bound("shop", exchange("relay"), "order.*", json!({}));
         by_relay.leads_back(Share::Part, &["exchange \"shop\"", "exchange \"relay\""]);
         let both = by_relay.bound("shop", queue("orders"), "#", json!({}));
         both.leads_back(Share::All, &["exchange \"shop\""]);
-        let circle = broker().bound("shop", exchange("other"), "#", json!({})).exchange("other", "fanout", json!({}));
+        let circle = broker().bound("shop", exchange("other"), "#", json!({})).exchange(
+            "other",
+            "fanout",
+            json!({}),
+        );
         circle.bound("other", exchange("shop"), "", json!({})).leads_elsewhere();
     }
 
@@ -362,10 +401,12 @@ mod tests {
     #[test]
     fn a_routing_key_for_dead_letters_takes_the_place_of_the_messages_own() {
         let broker = |exchange: &str, key: &str| {
-            Broker::new(json!({ "x-dead-letter-exchange": exchange, "x-dead-letter-routing-key": key }))
-                .exchange("shop", "topic", json!({}))
-                .bound("shop", queue("orders"), "order.#", json!({}))
-                .bound("shop", queue("dead"), "*.dead", json!({}))
+            Broker::new(
+                json!({ "x-dead-letter-exchange": exchange, "x-dead-letter-routing-key": key }),
+            )
+            .exchange("shop", "topic", json!({}))
+            .bound("shop", queue("orders"), "order.#", json!({}))
+            .bound("shop", queue("dead"), "*.dead", json!({}))
         };
         broker("shop", "order.dead").leads_back(Share::All, &["exchange \"shop\""]);
         broker("shop", "orders.dead").leads_elsewhere();
@@ -379,10 +420,16 @@ mod tests {
         broker().leads_back(Share::All, &["the default exchange"]);
         // By these the queue is bound as every queue is, and as rehop binds it.
         let usual = broker().bound("", queue("orders"), "orders", json!({}));
-        let usual =
-            usual.bound("ns.return", queue("orders"), "", json!({ "x-match": "all", "rehop-return-to": "orders" }));
+        let usual = usual.bound(
+            "ns.return",
+            queue("orders"),
+            "",
+            json!({ "x-match": "all", "rehop-return-to": "orders" }),
+        );
         usual.leads_back(Share::All, &["the default exchange"]);
-        broker().bound("shop", queue("orders"), "orders", json!({})).leads_back(Share::All, &["the default exchange"]);
+        broker()
+            .bound("shop", queue("orders"), "orders", json!({}))
+            .leads_back(Share::All, &["the default exchange"]);
         broker().bound("shop", queue("orders"), "order", json!({})).leads_elsewhere();
     }
 
@@ -400,10 +447,14 @@ mod tests {
         let through = ["exchange \"retry\"", "queue \"retry\"", "exchange \"shop\""];
         broker(json!({ "arguments": to_shop })).leads_back(Share::All, &through);
         broker(json!({ "arguments": to_shop, "consumers": 1 })).leads_back(Share::Part, &through);
-        let to_queue = json!({ "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "orders" });
+        let to_queue =
+            json!({ "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "orders" });
         broker(json!({ "arguments": to_queue })).leads_elsewhere();
         let expiring = json!({ "arguments": to_queue, "effective_policy_definition": { "message-ttl": 1000 } });
-        broker(expiring).leads_back(Share::All, &["exchange \"retry\"", "queue \"retry\"", "the default exchange"]);
+        broker(expiring).leads_back(
+            Share::All,
+            &["exchange \"retry\"", "queue \"retry\"", "the default exchange"],
+        );
         broker(json!({ "arguments": { "x-message-ttl": 1000 } })).leads_elsewhere();
     }
 
@@ -427,8 +478,10 @@ mod tests {
         for place in ["ns.wait", "ns.ladder", "ns.delay", "ns.return", "ns.after.1000"] {
             dead_lettering_to(place).leads_back(Share::Part, &[&exchange(place).to_string()]);
         }
-        let by_wait_queue = json!({ "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "ns.wait.1000" });
-        Broker::new(by_wait_queue).leads_back(Share::Part, &["the default exchange", "queue \"ns.wait.1000\""]);
+        let by_wait_queue =
+            json!({ "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "ns.wait.1000" });
+        Broker::new(by_wait_queue)
+            .leads_back(Share::Part, &["the default exchange", "queue \"ns.wait.1000\""]);
         dead_lettering_to("ns.park").leads_elsewhere();
     }
 
@@ -436,33 +489,58 @@ mod tests {
     fn what_nobody_has_looked_at_is_named_until_nothing_is_left() {
         let broker = dead_lettering_to("dead").bound("shop", queue("orders"), "orders", json!({}));
         assert_eq!(broker.ways().unknown, BTreeSet::from([exchange("dead"), exchange("shop")]));
-        let broker = broker.exchange("shop", "direct", json!({})).exchange("dead", "fanout", json!({}));
+        let broker =
+            broker.exchange("shop", "direct", json!({})).exchange("dead", "fanout", json!({}));
         let broker = broker.bound("dead", queue("far"), "", json!({}));
         assert_eq!(broker.ways().unknown, BTreeSet::from([queue("far")]));
         assert_eq!(broker.queue("far", json!({})).ways().unknown, BTreeSet::new());
         let broker = dead_lettering_to("shop").exchange("shop", "direct", json!({}));
         let broker = broker.bound("shop", queue("orders"), "orders", json!({}));
         let beside = broker.bound("shop", queue("bills"), "bills", json!({}));
-        assert_eq!(beside.ways().unknown, BTreeSet::new(), "it takes nothing of what came by the other binding");
+        assert_eq!(
+            beside.ways().unknown,
+            BTreeSet::new(),
+            "it takes nothing of what came by the other binding"
+        );
         assert!(ways("orders", &Broker::new(json!({})).0, &Names::new("ns")).is_none());
     }
 
     #[test]
     fn messages_arrive_if_a_binding_may_take_them_to_a_queue_that_exists() {
         let broker = || dead_lettering_to("dead").exchange("dead", "direct", json!({}));
-        let keyed = |key: &str| broker().bound("dead", queue("far"), key, json!({})).queue("far", json!({}));
+        let keyed = |key: &str| {
+            broker().bound("dead", queue("far"), key, json!({})).queue("far", json!({}))
+        };
         assert!(!broker().ways().arrive, "no binding");
-        assert!(!broker().bound("dead", queue("far"), "orders", json!({})).ways().arrive, "no such queue");
-        assert!(keyed("orders").ways().arrive, "messages that come by the default exchange have this key");
+        assert!(
+            !broker().bound("dead", queue("far"), "orders", json!({})).ways().arrive,
+            "no such queue"
+        );
+        assert!(
+            keyed("orders").ways().arrive,
+            "messages that come by the default exchange have this key"
+        );
         assert!(!keyed("other").ways().arrive);
         let topic = |key: &str| keyed(key).exchange("shop", "topic", json!({}));
-        assert!(topic("order.created").bound("shop", queue("orders"), "order.*", json!({})).ways().arrive);
+        assert!(
+            topic("order.created")
+                .bound("shop", queue("orders"), "order.*", json!({}))
+                .ways()
+                .arrive
+        );
         let by_policy = json!({ "type": "direct", "policy": "theirs" });
         let mut with_policy = broker();
-        with_policy.0.exchanges.insert("dead".to_owned(), serde_json::from_value(by_policy).unwrap());
+        with_policy
+            .0
+            .exchanges
+            .insert("dead".to_owned(), serde_json::from_value(by_policy).unwrap());
         assert!(with_policy.ways().arrive, "it may have an alternate exchange");
-        let by_name =
-            keyed("orders").exchange("tools", "direct", json!({})).bound("tools", queue("orders"), "replay", json!({}));
+        let by_name = keyed("orders").exchange("tools", "direct", json!({})).bound(
+            "tools",
+            queue("orders"),
+            "replay",
+            json!({}),
+        );
         assert!(by_name.ways().arrive, "messages may come by the default exchange, too");
         let to_nobody = dead_lettering_to("").exchange("shop", "direct", json!({}));
         assert!(
@@ -470,7 +548,10 @@ mod tests {
             "no queue has this name"
         );
         let own_keys = dead_lettering_to("").exchange("shop", "topic", json!({}));
-        assert!(own_keys.bound("shop", queue("orders"), "order.*", json!({})).ways().arrive, "by any name");
+        assert!(
+            own_keys.bound("shop", queue("orders"), "order.*", json!({})).ways().arrive,
+            "by any name"
+        );
         assert!(dead_lettering_to("ns.return").ways().arrive);
     }
 }

@@ -23,7 +23,8 @@ pub(super) struct Look {
     connection: Arc<dyn Connection>,
 }
 
-/// Quorum queues count every 5 seconds (3.10, 4.0 and 4.3), so a later look sees another sample only after that.
+/// Quorum queues count every 5 seconds (3.10, 4.0 and 4.3), so a later look sees another sample
+/// only after that.
 pub(super) const NEXT_SAMPLE: Duration = Duration::from_secs(6);
 
 impl Look {
@@ -59,7 +60,8 @@ impl Look {
         }
         if let Some(management) = &seen.management {
             let is_present = |queue: &QueueState| matches!(queue.state, State::Present { .. });
-            let there = seen.queues.iter().filter(|(_, queue)| is_present(queue)).map(|(name, _)| name);
+            let there =
+                seen.queues.iter().filter(|(_, queue)| is_present(queue)).map(|(name, _)| name);
             let unknown = there.filter(|name| !management.queues.contains_key(*name));
             seen.unseen.extend(unknown.map(|name| {
                 format!("queue {name:?} in the management API, which does not know it: does broker.management_url name another broker?")
@@ -86,14 +88,19 @@ impl Look {
         self.link.close().await;
     }
 
-    /// Learns how long the oldest message of each parked queue has been there. Looking counts as a delivery, so a queue is left
-    /// alone where its limit is low or not known.
+    /// Learns how long the oldest message of each parked queue has been there. Looking counts as a
+    /// delivery, so a queue is left alone where its limit is low or not known.
     pub(super) async fn at_heads_of_parked_queues(&mut self) -> Result<(), Error> {
-        for queue in self.subject.topology.queues.iter().filter(|queue| queue.role == Role::Parked) {
+        for queue in self.subject.topology.queues.iter().filter(|queue| queue.role == Role::Parked)
+        {
             if self.seen.queues.get(&queue.name).is_none_or(|state| state.ready == 0) {
                 continue;
             }
-            let details = self.seen.management.as_ref().and_then(|management| management.queues.get(&queue.name));
+            let details = self
+                .seen
+                .management
+                .as_ref()
+                .and_then(|management| management.queues.get(&queue.name));
             let version = self.seen.management.as_ref().and_then(Management::version);
             let said = match details.map(|details| details.delivery_limit(version)) {
                 Some(DeliveryLimit::Unlimited | DeliveryLimit::At(LIMIT_OUT_OF_REACH..)) => None,
@@ -109,10 +116,14 @@ impl Look {
             }
             let eyes = Eyes { connection: &*self.connection, limit: self.link.answer_timeout() };
             match eyes.head_parked_since(&queue.name).await {
-                Ok(since) => self.seen.oldest_parked.extend(since.map(|since| (queue.name.clone(), since))),
+                Ok(since) => {
+                    self.seen.oldest_parked.extend(since.map(|since| (queue.name.clone(), since)))
+                }
                 Err(error @ Error::Lost { .. }) => return Err(error),
                 Err(error) => {
-                    self.seen.unseen.push(format!("how long messages have been in {:?}: {error}", queue.name));
+                    self.seen
+                        .unseen
+                        .push(format!("how long messages have been in {:?}: {error}", queue.name));
                 }
             }
         }
@@ -121,9 +132,14 @@ impl Look {
 }
 
 /// Tries the permissions to publish, on a connection that may get blocked.
-async fn try_to_publish(settings: &Settings, subject: &Subject, seen: &mut Observed) -> Result<(), Error> {
+async fn try_to_publish(
+    settings: &Settings,
+    subject: &Subject,
+    seen: &mut Observed,
+) -> Result<(), Error> {
     const BLOCKED_AFTER: Duration = Duration::from_secs(5);
-    let link = Link::new(format!("{} doctor publishing", settings.namespace), settings.broker.clone());
+    let link =
+        Link::new(format!("{} doctor publishing", settings.namespace), settings.broker.clone());
     let connection = link.start().await?;
     let eyes = Eyes { connection: &*connection, limit: link.answer_timeout().min(BLOCKED_AFTER) };
     let tried = eyes.probe_publishing(subject, seen).await;
@@ -131,7 +147,8 @@ async fn try_to_publish(settings: &Settings, subject: &Subject, seen: &mut Obser
     link.close().await;
     match tried {
         Err(Error::Timeout { .. }) => {
-            seen.unseen.push("whether the user may publish: the broker did not answer in time".to_owned());
+            seen.unseen
+                .push("whether the user may publish: the broker did not answer in time".to_owned());
             Ok(())
         }
         tried => tried,

@@ -6,15 +6,19 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::dead_letters::ways;
-use super::observed::{BindingDetails, ExchangeDetails, Flag, Management, Node, Place, QueueDetails, Subscription};
+use super::observed::{
+    BindingDetails, ExchangeDetails, Flag, Management, Node, Place, QueueDetails, Subscription,
+};
 use super::subject::Subject;
 use crate::management::Api;
 use rehop::internals::Names;
 use rehop::settings::Declare;
 
-/// How many of somebody else's exchanges and queues are looked at on the way of dead-lettered messages.
+/// How many of somebody else's exchanges and queues are looked at on the way of dead-lettered
+/// messages.
 const MOST_PLACES: usize = 200;
-const TOO_FAR: &str = "where dead-lettered messages go: more than 200 exchanges and queues are on their way";
+const TOO_FAR: &str =
+    "where dead-lettered messages go: more than 200 exchanges and queues are on their way";
 
 /// Whether no address of the API can name such an exchange or queue: it is left out of a path.
 fn is_unaddressable(name: &str) -> bool {
@@ -27,7 +31,10 @@ impl Api {
     /// # Errors
     ///
     /// When the API cannot be used at all.
-    pub(super) async fn look(&self, subject: &Subject) -> Result<(Management, Vec<String>), String> {
+    pub(super) async fn look(
+        &self,
+        subject: &Subject,
+    ) -> Result<(Management, Vec<String>), String> {
         let mut seen = Management::default();
         let mut unseen = Vec::new();
         // The first question also shows whether the API can be used.
@@ -80,17 +87,27 @@ impl Api {
     }
 
     /// The same for a queue that the settings do not name.
-    async fn look_at_passed_queue(&self, name: &str, seen: &mut Management) -> Result<bool, String> {
+    async fn look_at_passed_queue(
+        &self,
+        name: &str,
+        seen: &mut Management,
+    ) -> Result<bool, String> {
         let Some(details) = self.queue(name).await? else { return Ok(false) };
         seen.passed.insert(name.to_owned(), details);
         Ok(true)
     }
 
-    /// Follows what somebody else's work queues dead-letter, place by place. Returns what could not be seen.
-    async fn follow_dead_letters(&self, subject: &Subject, seen: &mut Management) -> Result<Option<String>, String> {
+    /// Follows what somebody else's work queues dead-letter, place by place. Returns what could not
+    /// be seen.
+    async fn follow_dead_letters(
+        &self,
+        subject: &Subject,
+        seen: &mut Management,
+    ) -> Result<Option<String>, String> {
         let mut looked = 0;
         loop {
-            let existing = subject.configs.iter().filter(|config| config.declare == Declare::Existing);
+            let existing =
+                subject.configs.iter().filter(|config| config.declare == Declare::Existing);
             let all = existing.filter_map(|config| ways(&config.queue, seen, &subject.names));
             let unknown: BTreeSet<_> = all.flat_map(|ways| ways.unknown).collect();
             let unknown: Vec<_> = unknown.difference(&seen.absent).cloned().collect();
@@ -124,7 +141,10 @@ impl Api {
     }
 
     pub(super) async fn bindings(&self, queue: &str) -> Result<Vec<BindingDetails>, String> {
-        let bindings = self.get(&["queues", &self.vhost, queue, "bindings"]).await.map_err(|it| it.of("bindings"))?;
+        let bindings = self
+            .get(&["queues", &self.vhost, queue, "bindings"])
+            .await
+            .map_err(|it| it.of("bindings"))?;
         Ok(bindings.unwrap_or_default())
     }
 
@@ -150,21 +170,31 @@ impl Api {
         Ok(found)
     }
 
-    /// The consumers of each work queue of the namespace. These are the queues that the return exchange leads to, so those are among
-    /// them that other settings name.
-    pub(super) async fn consumers(&self, names: &Names) -> Result<BTreeMap<String, Vec<Subscription>>, String> {
+    /// The consumers of each work queue of the namespace. These are the queues that the return
+    /// exchange leads to, so those are among them that other settings name.
+    pub(super) async fn consumers(
+        &self,
+        names: &Names,
+    ) -> Result<BTreeMap<String, Vec<Subscription>>, String> {
         let mut found = BTreeMap::new();
         for binding in self.destinations(&names.return_()).await? {
             if binding.destination_type == "queue" {
                 let details = self.queue(&binding.destination).await?;
-                found.insert(binding.destination, details.map(|details| details.subscriptions).unwrap_or_default());
+                found.insert(
+                    binding.destination,
+                    details.map(|details| details.subscriptions).unwrap_or_default(),
+                );
             }
         }
         Ok(found)
     }
 
     /// The queues or exchanges whose names contain this.
-    async fn list<T: DeserializeOwned>(&self, kind: &'static str, part: &str) -> Result<Vec<T>, String> {
+    async fn list<T: DeserializeOwned>(
+        &self,
+        kind: &'static str,
+        part: &str,
+    ) -> Result<Vec<T>, String> {
         #[derive(Deserialize)]
         struct Page<T> {
             items: Vec<T>,
@@ -178,7 +208,9 @@ impl Api {
                 .append_pair("name", part)
                 .append_pair("page", &page.to_string())
                 .append_pair("page_size", "100");
-            let Some(Page { items, page_count }) = self.fetch(url).await.map_err(|refusal| refusal.of(kind))? else {
+            let Some(Page { items, page_count }) =
+                self.fetch(url).await.map_err(|refusal| refusal.of(kind))?
+            else {
                 return Err(format!("virtual host {:?} does not exist", self.vhost));
             };
             found.extend::<Vec<T>>(items);
@@ -190,14 +222,19 @@ impl Api {
     }
 }
 
-/// The exchanges that the queues dead-letter to, but for those that the settings ask for. Most often there are none.
+/// The exchanges that the queues dead-letter to, but for those that the settings ask for. Most
+/// often there are none.
 fn other_dead_letter_exchanges(subject: &Subject, seen: &Management) -> BTreeSet<String> {
     let named = seen.queues.values().filter_map(QueueDetails::dead_letter_exchange);
     named.filter(|exchange| !subject.is_own_exchange(exchange)).map(str::to_owned).collect()
 }
 
-/// Which of two samples has fewer stuck messages: a busy queue always has some on their way, and a stuck one keeps them.
-pub(super) fn lasting(first: &mut BTreeMap<String, QueueDetails>, second: &BTreeMap<String, QueueDetails>) {
+/// Which of two samples has fewer stuck messages: a busy queue always has some on their way, and a
+/// stuck one keeps them.
+pub(super) fn lasting(
+    first: &mut BTreeMap<String, QueueDetails>,
+    second: &BTreeMap<String, QueueDetails>,
+) {
     for (name, details) in first {
         if let Some(later) = second.get(name) {
             details.messages_dlx = details.messages_dlx.min(later.messages_dlx);
@@ -214,7 +251,9 @@ mod tests {
 
     #[test]
     fn only_names_that_are_left_out_of_a_path_have_no_address() {
-        for (name, expected) in [(".", true), ("..", true), ("...", false), ("a.", false), ("", false)] {
+        for (name, expected) in
+            [(".", true), ("..", true), ("...", false), ("a.", false), ("", false)]
+        {
             assert_eq!(is_unaddressable(name), expected, "{name:?}");
         }
     }
@@ -236,7 +275,11 @@ mod tests {
     fn only_what_is_stuck_in_both_samples_is_stuck() {
         let sample = |stuck: [u64; 2]| -> BTreeMap<String, QueueDetails> {
             let of = |messages_dlx| QueueDetails { messages_dlx, ..QueueDetails::default() };
-            ["a", "b"].into_iter().zip(stuck).map(|(name, stuck)| (name.to_owned(), of(stuck))).collect()
+            ["a", "b"]
+                .into_iter()
+                .zip(stuck)
+                .map(|(name, stuck)| (name.to_owned(), of(stuck)))
+                .collect()
         };
         let mut first = sample([3, 2]);
         lasting(&mut first, &sample([0, 5]));

@@ -1,12 +1,14 @@
-//! Looks at a live broker: finds what would make a service lose, delay or multiply messages, and says what to do about it (feature
-//! `doctor`).
+//! Looks at a live broker: finds what would make a service lose, delay or multiply messages, and
+//! says what to do about it (feature `doctor`).
 //!
-//! Nothing is created, changed or taken: [`examine`] and [`plan`] only look. The broker compares arguments by itself; permissions are
-//! tried with requests that it refuses for another reason, which leaves lines in its log. The management API
-//! ([`broker.management_url`](rehop::settings::BrokerSettings::management_url)) shows much more than AMQP, such as policies and
-//! bindings; without it the report says what could not be seen.
+//! Nothing is created, changed or taken: [`examine`] and [`plan`] only look. The broker compares
+//! arguments by itself; permissions are tried with requests that it refuses for another reason,
+//! which leaves lines in its log. The management API
+//! ([`broker.management_url`](rehop::settings::BrokerSettings::management_url)) shows much more
+//! than AMQP, such as policies and bindings; without it the report says what could not be seen.
 //!
-//! `rehop doctor` and `rehop topology verify`, `plan` and `prune` are this module on the command line.
+//! `rehop doctor` and `rehop topology verify`, `plan` and `prune` are this module on the command
+//! line.
 //!
 //! ```no_run
 //! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
@@ -53,12 +55,14 @@ use rehop::Timestamp;
 
 /// Looks at everything that the settings' queues need and depend on.
 ///
-/// It takes a second or so, and 6 seconds more if messages seem to be stuck. It fetches the first message of each parked queue and
-/// gives it back, to see its age; the broker counts that as a delivery, far below the queue's limit.
+/// It takes a second or so, and 6 seconds more if messages seem to be stuck. It fetches the first
+/// message of each parked queue and gives it back, to see its age; the broker counts that as a
+/// delivery, far below the queue's limit.
 ///
 /// # Errors
 ///
-/// When the settings are wrong, or the broker cannot be reached by AMQP. If the management API cannot be used, that is a finding.
+/// When the settings are wrong, or the broker cannot be reached by AMQP. If the management API
+/// cannot be used, that is a finding.
 pub async fn examine(settings: &Settings) -> Result<Report, Error> {
     let mut look = Look::at(settings).await?;
     look.at_heads_of_parked_queues().await?;
@@ -68,7 +72,8 @@ pub async fn examine(settings: &Settings) -> Result<Report, Error> {
     Ok(Report::new(findings, unseen))
 }
 
-/// Compares the topology alone with the settings: exchanges, queues, bindings, arguments, and the policies on them.
+/// Compares the topology alone with the settings: exchanges, queues, bindings, arguments, and the
+/// policies on them.
 ///
 /// # Errors
 ///
@@ -81,7 +86,8 @@ pub async fn verify(settings: &Settings) -> Result<Report, Error> {
     Ok(Report::new(findings, unseen).drift())
 }
 
-/// What [`Topology::declare`](rehop::Topology::declare) would do, and the steps for what it cannot do.
+/// What [`Topology::declare`](rehop::Topology::declare) would do, and the steps for what it cannot
+/// do.
 ///
 /// # Errors
 ///

@@ -110,7 +110,8 @@ pub(super) struct Management {
     pub(super) queues: BTreeMap<String, QueueDetails>,
     /// The bindings of each queue.
     pub(super) bindings: BTreeMap<String, Vec<BindingDetails>>,
-    /// Those of the topology, those that its queues dead-letter to, and others on the way of dead-lettered messages.
+    /// Those of the topology, those that its queues dead-letter to, and others on the way of
+    /// dead-lettered messages.
     pub(super) exchanges: BTreeMap<String, ExchangeDetails>,
     /// The bindings that lead out of each of these exchanges.
     pub(super) destinations: BTreeMap<String, Vec<BindingDetails>>,
@@ -120,17 +121,20 @@ pub(super) struct Management {
     pub(super) absent: BTreeSet<Place>,
     /// The bindings of exchanges to each exchange that the topology binds others to.
     pub(super) sources: BTreeMap<String, Vec<BindingDetails>>,
-    /// All queues of the namespace whose names are those of wait queues: tiers and rungs of the ladder.
+    /// All queues of the namespace whose names are those of wait queues: tiers and rungs of the
+    /// ladder.
     pub(super) wait_queues: Vec<QueueDetails>,
     /// The exchanges of the namespace whose names are those of a ladder's.
     pub(super) ladder_exchanges: Vec<ExchangeDetails>,
-    /// The consumers of the namespace's work queues, by queue, those included that the settings do not name.
+    /// The consumers of the namespace's work queues, by queue, those included that the settings do
+    /// not name.
     pub(super) consumers: BTreeMap<String, Vec<Subscription>>,
     pub(super) nodes: Vec<Node>,
     pub(super) flags: Vec<Flag>,
 }
 
-/// A queue as the management API shows it. Counts are missing until the broker has taken its first sample.
+/// A queue as the management API shows it. Counts are missing until the broker has taken its first
+/// sample.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct QueueDetails {
@@ -159,7 +163,8 @@ pub(super) struct QueueDetails {
     pub(super) online: Vec<String>,
 }
 
-/// How the broker delays returned messages (4.3): for `least` times the delivery count, and for `longest` at most.
+/// How the broker delays returned messages (4.3): for `least` times the delivery count, and for
+/// `longest` at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct DelayedRetry<'a> {
     /// `all`, `failed` or `returned`.
@@ -253,7 +258,8 @@ pub(super) struct Flag {
 }
 
 impl ExchangeDetails {
-    /// The type by which it routes. An exchange of the delayed-message plugin names it in an argument.
+    /// The type by which it routes. An exchange of the delayed-message plugin names it in an
+    /// argument.
     pub(super) fn routing_type(&self) -> &str {
         let delayed = self.arguments.get("x-delayed-type").and_then(Value::as_str);
         delayed.filter(|_| self.kind == ExchangeKind::Delayed.as_str()).unwrap_or(&self.kind)
@@ -266,8 +272,8 @@ impl Management {
         self.nodes.iter().find_map(Node::version)
     }
 
-    /// Whether quorum queues look after their consumers themselves (from 4.3 on): they give each the ack timeout that it asks for, and
-    /// wait for those whose node has died.
+    /// Whether quorum queues look after their consumers themselves (from 4.3 on): they give each
+    /// the ack timeout that it asks for, and wait for those whose node has died.
     pub(super) fn queues_time_consumers(&self) -> bool {
         // A stopped node does not tell its version.
         self.version().is_some() && !self.nodes.iter().any(|node| node.is_before([4, 3]))
@@ -304,17 +310,20 @@ impl QueueDetails {
         self.arguments.get(&format!("x-{key}")).and_then(Value::as_i64)
     }
 
-    /// The smaller of argument and policy, which is what the broker takes for limits (3.10, 4.0 and 4.3).
+    /// The smaller of argument and policy, which is what the broker takes for limits (3.10, 4.0 and
+    /// 4.3).
     pub(super) fn smaller_number(&self, key: &str) -> Option<i64> {
         [self.argument_number(key), self.policy_number(key)].into_iter().flatten().min()
     }
 
     /// The delivery limit in effect, as argument and policy set it on a broker of this version.
     ///
-    /// The smaller applies. A negative one yields to the other, and alone means no limit (4.0 and 4.3). On 3.10, where only the
-    /// argument can be negative, the queue dead-letters what is returned once.
+    /// The smaller applies. A negative one yields to the other, and alone means no limit (4.0 and
+    /// 4.3). On 3.10, where only the argument can be negative, the queue dead-letters what is
+    /// returned once.
     pub(super) fn delivery_limit(&self, version: Option<&str>) -> DeliveryLimit {
-        let [argument, policy] = [self.argument_number("delivery-limit"), self.policy_number("delivery-limit")];
+        let [argument, policy] =
+            [self.argument_number("delivery-limit"), self.policy_number("delivery-limit")];
         let is_old = version.is_some_and(|version| version.starts_with("3."));
         let set = argument.into_iter().chain(policy);
         match (set.clone().filter(|limit| *limit >= 0).min(), set.min()) {
@@ -325,10 +334,11 @@ impl QueueDetails {
         }
     }
 
-    /// The text that is in effect. For overflow and delayed retries a policy overrides the argument; for dead-lettering the argument
-    /// overrides a policy (3.10, 4.0 and 4.3).
+    /// The text that is in effect. For overflow and delayed retries a policy overrides the
+    /// argument; for dead-lettering the argument overrides a policy (3.10, 4.0 and 4.3).
     pub(super) fn text(&self, key: &str) -> Option<&str> {
-        let (argument, policy) = (self.arguments.get(&format!("x-{key}")), self.effective_policy.get(key));
+        let (argument, policy) =
+            (self.arguments.get(&format!("x-{key}")), self.effective_policy.get(key));
         let value = match key {
             "overflow" | "delayed-retry-type" if self.kind == "quorum" => policy.or(argument),
             _ => argument.or(policy),
@@ -336,24 +346,31 @@ impl QueueDetails {
         value.and_then(Value::as_str)
     }
 
-    /// The exchange that it dead-letters to, unless that is the default exchange, which always exists.
+    /// The exchange that it dead-letters to, unless that is the default exchange, which always
+    /// exists.
     pub(super) fn dead_letter_exchange(&self) -> Option<&str> {
         self.text("dead-letter-exchange").filter(|exchange| !exchange.is_empty())
     }
 
-    /// Whether the broker keeps what it dead-letters until another queue has it. Any other overflow makes at-least-once silently
-    /// at-most-once (3.10, 4.0 and 4.3).
+    /// Whether the broker keeps what it dead-letters until another queue has it. Any other overflow
+    /// makes at-least-once silently at-most-once (3.10, 4.0 and 4.3).
     pub(super) fn dead_letters_at_least_once(&self) -> bool {
         self.kind == "quorum"
             && self.text("dead-letter-strategy") == Some("at-least-once")
             && self.text("overflow") == Some("reject-publish")
     }
 
-    /// The delayed retries in effect, in milliseconds. `None`: messages that are returned come again at once.
+    /// The delayed retries in effect, in milliseconds. `None`: messages that are returned come
+    /// again at once.
     pub(super) fn delayed_retry(&self) -> Option<DelayedRetry<'_>> {
-        let kind = self.text("delayed-retry-type").filter(|kind| ["all", "failed", "returned"].contains(kind))?;
+        let kind = self
+            .text("delayed-retry-type")
+            .filter(|kind| ["all", "failed", "returned"].contains(kind))?;
         let least = self.smaller_number("delayed-retry-min").filter(|least| *least > 0)?;
-        let longest = self.smaller_number("delayed-retry-max").filter(|longest| *longest > 0).unwrap_or(least);
+        let longest = self
+            .smaller_number("delayed-retry-max")
+            .filter(|longest| *longest > 0)
+            .unwrap_or(least);
         Some(DelayedRetry { kind, least, longest })
     }
 
@@ -365,7 +382,9 @@ impl QueueDetails {
     /// Where a policy's key comes from, to be named in a finding.
     pub(super) fn policies(&self) -> String {
         match (&self.policy, &self.operator_policy) {
-            (Some(policy), Some(operator)) => format!("policy {policy:?} or operator policy {operator:?}"),
+            (Some(policy), Some(operator)) => {
+                format!("policy {policy:?} or operator policy {operator:?}")
+            }
             (Some(policy), None) => format!("policy {policy:?}"),
             (None, Some(operator)) => format!("operator policy {operator:?}"),
             (None, None) => "a policy".to_owned(),
@@ -383,8 +402,8 @@ pub(super) fn same(wanted: &Argument, found: &Value) -> bool {
     }
 }
 
-/// Every argument that differs, is missing or should not be there. Arguments that the broker does not compare either, because it
-/// does not know them, are ignored.
+/// Every argument that differs, is missing or should not be there. Arguments that the broker does
+/// not compare either, because it does not know them, are ignored.
 pub(super) fn differences(wanted: &Arguments, found: &Map<String, Value>) -> Vec<Difference> {
     const COMPARED: [&str; 10] = [
         "x-expires",
@@ -398,8 +417,12 @@ pub(super) fn differences(wanted: &Arguments, found: &Map<String, Value>) -> Vec
         "x-delayed-retry-type",
         "alternate-exchange",
     ];
-    let shown = |value: &Value| value.as_str().map_or_else(|| value.to_string(), |text| format!("{text:?}"));
-    let expected = wanted.iter().filter(|(name, value)| !found.get(*name).is_some_and(|found| same(value, found)));
+    let shown = |value: &Value| {
+        value.as_str().map_or_else(|| value.to_string(), |text| format!("{text:?}"))
+    };
+    let expected = wanted
+        .iter()
+        .filter(|(name, value)| !found.get(*name).is_some_and(|found| same(value, found)));
     let mut all: Vec<_> = expected
         .map(|(name, value)| Difference {
             argument: name.clone(),
@@ -410,7 +433,9 @@ pub(super) fn differences(wanted: &Arguments, found: &Map<String, Value>) -> Vec
             found: found.get(name).map_or_else(|| "none".to_owned(), shown),
         })
         .collect();
-    let extra = found.iter().filter(|(name, _)| COMPARED.contains(&name.as_str()) && !wanted.contains_key(*name));
+    let extra = found
+        .iter()
+        .filter(|(name, _)| COMPARED.contains(&name.as_str()) && !wanted.contains_key(*name));
     all.extend(extra.map(|(name, value)| Difference {
         argument: name.clone(),
         wanted: "none".to_owned(),
@@ -430,7 +455,9 @@ pub(super) fn exchange_differences(wanted: &Exchange, found: &ExchangeDetails) -
 }
 
 /// A value of another type, which another version may send, counts as the default.
-fn lenient<'de, D: Deserializer<'de>, T: Default + for<'a> Deserialize<'a>>(deserializer: D) -> Result<T, D::Error> {
+fn lenient<'de, D: Deserializer<'de>, T: Default + for<'a> Deserialize<'a>>(
+    deserializer: D,
+) -> Result<T, D::Error> {
     let value = Value::deserialize(deserializer)?;
     Ok(T::deserialize(value).unwrap_or_default())
 }
@@ -459,7 +486,8 @@ mod tests {
             ("classic", "overflow", "by argument"),
         ] {
             let argument = format!("x-{key}");
-            let (arguments, policy) = (json!({ argument: "by argument" }), json!({ key: "by policy" }));
+            let (arguments, policy) =
+                (json!({ argument: "by argument" }), json!({ key: "by policy" }));
             let both = json!({ "type": kind, "arguments": arguments, "effective_policy_definition": policy });
             assert_eq!(queue(both).text(key), Some(expected), "{kind} {key}");
             let alone = json!({ "type": kind, "effective_policy_definition": policy });
@@ -475,7 +503,10 @@ mod tests {
             (json!(null), json!("other"), "operator policy \"other\""),
             (json!(null), json!(null), "a policy"),
         ] {
-            assert_eq!(queue(json!({ "policy": policy, "operator_policy": operator })).policies(), expected);
+            assert_eq!(
+                queue(json!({ "policy": policy, "operator_policy": operator })).policies(),
+                expected
+            );
         }
     }
 
@@ -491,7 +522,8 @@ mod tests {
             "x-delivery-limit": "10", "x-message-ttl": 1_000, "x-overflow": "drop-head", "x-max-length": 5, "x-unknown": 1,
         }}));
         let differences = differences(&wanted, &queue.arguments);
-        let told = differences.iter().map(|it| [&it.argument, &it.wanted, &it.found].map(String::as_str));
+        let told =
+            differences.iter().map(|it| [&it.argument, &it.wanted, &it.found].map(String::as_str));
         let expected = [
             ["x-delivery-limit", "10", "\"10\""],
             ["x-overflow", "\"reject-publish\"", "\"drop-head\""],

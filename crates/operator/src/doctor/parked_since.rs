@@ -6,8 +6,9 @@ use rehop::Timestamp;
 use rehop::internals::at_rest::read;
 use rehop::internals::names::EXPIRES_AT;
 
-/// When a message was parked: as rehop wrote it, at its last failure, or when the broker dead-lettered it. Of a message that has none
-/// of these, only the first delivery is known. Anybody may have written these headers, so what is not understood is passed over.
+/// When a message was parked: as rehop wrote it, at its last failure, or when the broker
+/// dead-lettered it. Of a message that has none of these, only the first delivery is known. Anybody
+/// may have written these headers, so what is not understood is passed over.
 pub(super) fn parked_since(properties: &BasicProperties) -> Option<Timestamp> {
     let at_rest = read(properties, EXPIRES_AT);
     let failed = at_rest.errors.last().map(|error| error.at);
@@ -38,14 +39,18 @@ mod tests {
         for (name, value) in headers {
             table.insert((*name).into(), value.clone());
         }
-        parked_since(&BasicProperties::default().with_headers(table)).map(|since| since.as_millis() - THEN)
+        parked_since(&BasicProperties::default().with_headers(table))
+            .map(|since| since.as_millis() - THEN)
     }
 
     #[test]
     fn the_last_sign_of_an_end_tells_when_a_message_was_parked() {
         let at = |millis: i64| AMQPValue::LongLongInt(THEN + millis);
-        let failed = |millis: i64| format!(r#"{{"at":{},"attempt":1,"class":"c","message":"m"}}"#, THEN + millis);
-        let errors = || AMQPValue::LongString(format!("[{},{}]", failed(5000), failed(7000)).into());
+        let failed = |millis: i64| {
+            format!(r#"{{"at":{},"attempt":1,"class":"c","message":"m"}}"#, THEN + millis)
+        };
+        let errors =
+            || AMQPValue::LongString(format!("[{},{}]", failed(5000), failed(7000)).into());
         assert_eq!(since(&[(ERRORS, errors()), (FIRST_SEEN_AT, at(1000))]), Some(7000));
         assert_eq!(since(&[(ERRORS, errors()), ("x-death", death(1_700_000_009))]), Some(9000));
         assert_eq!(since(&[(ERRORS, errors()), (PARKED_AT, at(8000))]), Some(8000));
@@ -55,7 +60,11 @@ mod tests {
 
     #[test]
     fn headers_of_other_types_are_passed_over() {
-        for strange in [AMQPValue::Void, AMQPValue::LongLongInt(5), AMQPValue::FieldArray(FieldArray::default())] {
+        for strange in [
+            AMQPValue::Void,
+            AMQPValue::LongLongInt(5),
+            AMQPValue::FieldArray(FieldArray::default()),
+        ] {
             assert_eq!(since(&[(ERRORS, strange.clone()), ("x-death", strange)]), None);
         }
         assert_eq!(since(&[("x-death", death(u64::MAX))]), None);

@@ -72,11 +72,17 @@ impl Action {
 pub(super) fn plan(subject: &Subject, seen: &Observed) -> Plan {
     let mut parts = Vec::new();
     for exchange in &subject.topology.exchanges {
-        let details = seen.management.as_ref().and_then(|management| management.exchanges.get(&exchange.name));
+        let details = seen
+            .management
+            .as_ref()
+            .and_then(|management| management.exchanges.get(&exchange.name));
         let shown = details.map(|details| exchange_differences(exchange, details));
         let steps = |_: &[Difference]| exchange_steps(&exchange.name, subject);
         let state = seen.exchanges.get(&exchange.name);
-        parts.push(refused_if_denied(part(format!("exchange {:?}", exchange.name), state, shown, steps), seen));
+        parts.push(refused_if_denied(
+            part(format!("exchange {:?}", exchange.name), state, shown, steps),
+            seen,
+        ));
     }
     for name in subject.foreign_exchanges() {
         if seen.exchanges.get(name) == Some(&State::Missing) {
@@ -93,9 +99,11 @@ pub(super) fn plan(subject: &Subject, seen: &Observed) -> Plan {
             });
             continue;
         }
-        let details = seen.management.as_ref().and_then(|management| management.queues.get(&queue.name));
+        let details =
+            seen.management.as_ref().and_then(|management| management.queues.get(&queue.name));
         let shown = details.map(|details| differences(&queue.arguments, &details.arguments));
-        let planned = part(object, state, shown, |differences| queue_steps(queue, differences, subject));
+        let planned =
+            part(object, state, shown, |differences| queue_steps(queue, differences, subject));
         parts.push(refused_if_denied(planned, seen));
     }
     parts.extend(missing_bindings(subject, seen).map(|binding| Planned {
@@ -105,7 +113,10 @@ pub(super) fn plan(subject: &Subject, seen: &Observed) -> Plan {
         steps: Vec::new(),
     }));
     parts.extend(missing_exchange_bindings(subject, seen).map(|binding| Planned {
-        object: format!("binding of exchange {:?} to exchange {:?}", binding.destination, binding.source),
+        object: format!(
+            "binding of exchange {:?} to exchange {:?}",
+            binding.destination, binding.source
+        ),
         action: Action::Create,
         because: "it does not exist".to_owned(),
         steps: Vec::new(),
@@ -123,14 +134,20 @@ fn missing(object: String, because: &str) -> Planned {
     }
 }
 
-/// `shown` is what the management API showed. Without it, the broker's own comparison counts, and also where that alone finds something.
+/// `shown` is what the management API showed. Without it, the broker's own comparison counts, and
+/// also where that alone finds something.
 fn part(
     object: String,
     state: Option<&State>,
     shown: Option<Vec<Difference>>,
     steps: impl FnOnce(&[Difference]) -> Vec<String>,
 ) -> Planned {
-    let planned = |action, because: &str, steps| Planned { object, action, because: because.to_owned(), steps };
+    let planned = |action, because: &str, steps| Planned {
+        object,
+        action,
+        because: because.to_owned(),
+        steps,
+    };
     match state {
         None => planned(Action::Unknown, "it was not looked at", Vec::new()),
         Some(State::Missing) => planned(Action::Create, "it does not exist", Vec::new()),
@@ -142,14 +159,16 @@ fn part(
             if different.is_empty() {
                 return planned(Action::Keep, "it exists, as the settings ask for", Vec::new());
             }
-            let each =
-                different.iter().map(|it| format!("{} is {} and should be {}", it.argument, it.found, it.wanted));
+            let each = different
+                .iter()
+                .map(|it| format!("{} is {} and should be {}", it.argument, it.found, it.wanted));
             planned(Action::Refuse, &each.collect::<Vec<_>>().join("; "), steps(&different))
         }
     }
 }
 
-/// Without the permission, the broker refuses to declare even what is already in place, and compares nothing.
+/// Without the permission, the broker refuses to declare even what is already in place, and
+/// compares nothing.
 fn refused_if_denied(planned: Planned, seen: &Observed) -> Planned {
     match seen.denied_to_declare(&planned.object) {
         Some(problem) if planned.action == Action::Keep => {
@@ -165,12 +184,15 @@ const DECLARE: &str = "rehop topology declare";
 fn exchange_steps(name: &str, subject: &Subject) -> Vec<String> {
     let names = &subject.names;
     if subject.is_operators(name) {
-        return vec![format!("delete exchange {name}; the next `rehop parked discard` declares it again")];
+        return vec![format!(
+            "delete exchange {name}; the next `rehop parked discard` declares it again"
+        )];
     }
     if name == names.delay() {
         return vec![empty_delay_step(name), format!("delete exchange {name}, then {DECLARE}")];
     }
-    let waits_in_exchange = subject.topology.exchanges.iter().any(|exchange| exchange.name == names.delay());
+    let waits_in_exchange =
+        subject.topology.exchanges.iter().any(|exchange| exchange.name == names.delay());
     let meanwhile = if name == names.stray() {
         "until the next step, unroutable messages are returned to rehop, which keeps the originals and tries again"
     } else if name == names.return_() || name.starts_with(&names.after_prefix()) {
@@ -215,13 +237,24 @@ fn queue_steps(queue: &Queue, differences: &[Difference], subject: &Subject) -> 
             ),
         ],
         Role::Parked => {
-            let work = subject.configs.iter().find(|config| config.parked == *name).map_or("", |config| &config.queue);
+            let work = subject
+                .configs
+                .iter()
+                .find(|config| config.parked == *name)
+                .map_or("", |config| &config.queue);
             vec![
                 format!("if it is empty: delete queue {name}, then {DECLARE}. Otherwise:"),
-                format!("name another parked queue in the settings of {work}: parked = \"{name}.2\""),
+                format!(
+                    "name another parked queue in the settings of {work}: parked = \"{name}.2\""
+                ),
                 format!("{DECLARE}, and restart the service"),
-                format!("unbind queue {name} from exchange {} (routing key {work})", subject.names.park()),
-                format!("move what it holds: rehop parked replay --queue {work}, with the old name as `parked`"),
+                format!(
+                    "unbind queue {name} from exchange {} (routing key {work})",
+                    subject.names.park()
+                ),
+                format!(
+                    "move what it holds: rehop parked replay --queue {work}, with the old name as `parked`"
+                ),
                 format!("delete queue {name} once it is empty"),
             ]
         }
@@ -230,7 +263,9 @@ fn queue_steps(queue: &Queue, differences: &[Difference], subject: &Subject) -> 
         )],
         _ => vec![
             format!("if it is empty: delete queue {name}, then {DECLARE}. Otherwise:"),
-            format!("declare queue {name}.2 and bind it to exchange {name}, so that the exchange always has a queue"),
+            format!(
+                "declare queue {name}.2 and bind it to exchange {name}, so that the exchange always has a queue"
+            ),
             format!("move the messages of {name} there with a shovel"),
             format!("delete queue {name}, then {DECLARE}"),
         ],
@@ -246,7 +281,8 @@ fn sources<'a>(queue: &str, subject: &'a Subject) -> Vec<&'a str> {
 fn work_steps(name: &str, differences: &[Difference], subject: &Subject) -> Vec<String> {
     // The broker's own message puts strings in single quotes.
     let is_park = |found: &str| found.trim_matches(['"', '\'']).ends_with(".park");
-    let foreign = differences.iter().any(|it| it.argument == "x-dead-letter-exchange" && is_park(&it.found));
+    let foreign =
+        differences.iter().any(|it| it.argument == "x-dead-letter-exchange" && is_park(&it.found));
     let mut steps = Vec::new();
     if foreign {
         steps.push(
@@ -286,20 +322,25 @@ fn work_steps(name: &str, differences: &[Difference], subject: &Subject) -> Vec<
     steps
 }
 
-/// How the queue can stay. With arguments for another strategy or order, it must not be taken as it is: messages would not wait, or not
-/// stay in order.
+/// How the queue can stay. With arguments for another strategy or order, it must not be taken as it
+/// is: messages would not wait, or not stay in order.
 fn to_keep(differences: &[Difference]) -> String {
     let differs = |prefix: &str| differences.iter().any(|it| it.argument.starts_with(prefix));
-    let keys: Vec<_> =
-        [("x-delayed-retry-", "retry.strategy and retry.delays"), ("x-single-active-consumer", "consume.order")]
-            .into_iter()
-            .filter_map(|(prefix, keys)| differs(prefix).then_some(keys))
-            .collect();
+    let keys: Vec<_> = [
+        ("x-delayed-retry-", "retry.strategy and retry.delays"),
+        ("x-single-active-consumer", "consume.order"),
+    ]
+    .into_iter()
+    .filter_map(|(prefix, keys)| differs(prefix).then_some(keys))
+    .collect();
     if keys.is_empty() {
         return "to keep its arguments: set declare = \"existing\" for it, and `rehop doctor` says what it lacks. Otherwise:"
             .to_owned();
     }
-    format!("to keep the queue: set the {} that it was declared for. Otherwise:", keys.join(" and the "))
+    format!(
+        "to keep the queue: set the {} that it was declared for. Otherwise:",
+        keys.join(" and the ")
+    )
 }
 
 #[cfg(test)]

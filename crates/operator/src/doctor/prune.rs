@@ -1,4 +1,5 @@
-//! Which wait queues, and exchanges of the ladder, the settings no longer use, and which of them may go. Pure.
+//! Which wait queues, and exchanges of the ladder, the settings no longer use, and which of them
+//! may go. Pure.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -18,9 +19,11 @@ pub struct Unused {
     pub object: Prunable,
     /// Its name.
     pub name: String,
-    /// Its delay in milliseconds, or that of the wait queue behind which it stands. The exchange at the foot of the ladder has none.
+    /// Its delay in milliseconds, or that of the wait queue behind which it stands. The exchange at
+    /// the foot of the ladder has none.
     pub delay_ms: Option<u64>,
-    /// How many messages are in a queue, those that the broker is dead-lettering included, as far as it has counted.
+    /// How many messages are in a queue, those that the broker is dead-lettering included, as far
+    /// as it has counted.
     pub messages: Option<u64>,
     /// Whether it may go.
     pub verdict: Verdict,
@@ -56,7 +59,8 @@ impl Prunable {
 pub enum Verdict {
     /// It is empty, nobody consumes from it, and no running consumer of a work queue uses it.
     Removable,
-    /// The same, but a work queue has consumers that do not say where its messages wait: they may use it.
+    /// The same, but a work queue has consumers that do not say where its messages wait: they may
+    /// use it.
     MayBeInUse,
     /// A running consumer of a work queue, with other settings than these, uses it.
     InUse,
@@ -77,7 +81,9 @@ impl Verdict {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Removable => "it is empty and can be deleted",
-            Self::MayBeInUse => "it is empty, but may be in use: not all consumers say where their messages wait",
+            Self::MayBeInUse => {
+                "it is empty, but may be in use: not all consumers say where their messages wait"
+            }
             Self::InUse => "a running consumer with other settings uses it",
             Self::HasMessages => "it has messages",
             Self::HasConsumers => "it has consumers",
@@ -88,7 +94,8 @@ impl Verdict {
     }
 }
 
-/// What exists of tiers and ladders beside what is used. Queues first, and the exchanges that their messages pass after them.
+/// What exists of tiers and ladders beside what is used. Queues first, and the exchanges that their
+/// messages pass after them.
 pub(super) fn unused(names: &Names, used: &BTreeSet<&str>, seen: &Management) -> Vec<Unused> {
     let users = Users::of(names.namespace(), &seen.consumers);
     let mut queues: Vec<_> = seen
@@ -105,7 +112,8 @@ pub(super) fn unused(names: &Names, used: &BTreeSet<&str>, seen: &Management) ->
         .collect();
     exchanges.sort_by_key(|exchange| exchange.delay_ms);
     let foot = seen.ladder_exchanges.iter().find(|details| details.name == names.ladder());
-    exchanges.extend(foot.and_then(|details| foot_of_ladder(names, used, &users, &queues, details)));
+    exchanges
+        .extend(foot.and_then(|details| foot_of_ladder(names, used, &users, &queues, details)));
     queues.into_iter().chain(exchanges).collect()
 }
 
@@ -140,7 +148,13 @@ fn queue(names: &Names, users: &Users, details: &QueueDetails) -> Option<Unused>
     })
 }
 
-fn verdict(delay: Duration, then: &str, details: &QueueDetails, is_free: bool, users: &Users) -> Verdict {
+fn verdict(
+    delay: Duration,
+    then: &str,
+    details: &QueueDetails,
+    is_free: bool,
+    users: &Users,
+) -> Verdict {
     let ttl = details.arguments.get("x-message-ttl").and_then(Value::as_u64);
     let leads_to = details.arguments.get("x-dead-letter-exchange").and_then(Value::as_str);
     if ttl.map(Duration::from_millis) != Some(delay) || leads_to != Some(then) {
@@ -169,7 +183,8 @@ fn used_by(verdict: Verdict, announced: Vec<String>, users: &Users) -> Vec<Strin
     }
 }
 
-/// The exchange behind a rung goes with the rung. A rung that is gone already leaves its exchange to be deleted.
+/// The exchange behind a rung goes with the rung. A rung that is gone already leaves its exchange
+/// to be deleted.
 fn between_rungs(
     names: &Names,
     used: &BTreeSet<&str>,
@@ -227,8 +242,20 @@ fn is_ours(details: &ExchangeDetails, alternate: &str) -> bool {
     details.kind == "headers" && found == Some(alternate)
 }
 
-fn exchange(details: &ExchangeDetails, delay_ms: Option<u64>, verdict: Verdict, used_by: Vec<String>) -> Unused {
-    Unused { object: Prunable::Exchange, name: details.name.clone(), delay_ms, messages: None, verdict, used_by }
+fn exchange(
+    details: &ExchangeDetails,
+    delay_ms: Option<u64>,
+    verdict: Verdict,
+    used_by: Vec<String>,
+) -> Unused {
+    Unused {
+        object: Prunable::Exchange,
+        name: details.name.clone(),
+        delay_ms,
+        messages: None,
+        verdict,
+        used_by,
+    }
 }
 
 #[cfg(test)]

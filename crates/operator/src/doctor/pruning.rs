@@ -1,8 +1,9 @@
 //! Deletes wait queues, and exchanges of the ladder, that the settings no longer use.
 //!
-//! A quorum queue cannot be deleted on the condition that it is empty: RabbitMQ closes the connection over `if-empty` and `if-unused`
-//! (3.10, 4.0 and 4.3). So a queue is first unbound, which keeps new messages out; then its messages are counted again; and only
-//! an empty one is deleted. Only the management API counts messages that the broker is dead-lettering.
+//! A quorum queue cannot be deleted on the condition that it is empty: RabbitMQ closes the
+//! connection over `if-empty` and `if-unused` (3.10, 4.0 and 4.3). So a queue is first unbound,
+//! which keeps new messages out; then its messages are counted again; and only an empty one is
+//! deleted. Only the management API counts messages that the broker is dead-lettering.
 
 use std::future::Future;
 
@@ -52,7 +53,8 @@ pub struct Pruning {
 
 impl From<Vec<Pruned>> for Pruning {
     fn from(objects: Vec<Pruned>) -> Self {
-        let is_stopped = objects.iter().any(|pruned| pruned.kept_because.as_deref() == Some(STOPPED));
+        let is_stopped =
+            objects.iter().any(|pruned| pruned.kept_because.as_deref() == Some(STOPPED));
         Self { objects, is_stopped }
     }
 }
@@ -60,7 +62,8 @@ impl From<Vec<Pruned>> for Pruning {
 /// Why what could have been deleted was kept.
 const STOPPED: &str = "the prune was told to stop";
 
-/// The wait queues of the namespace, and the exchanges of its ladder, that the settings do not use. Looks only.
+/// The wait queues of the namespace, and the exchanges of its ladder, that the settings do not use.
+/// Looks only.
 ///
 /// # Errors
 ///
@@ -72,14 +75,15 @@ pub async fn unused(settings: &Settings) -> Result<Vec<Unused>, Error> {
     unused
 }
 
-/// Deletes these of the [unused](unused) wait queues and exchanges. Whatever is in a worse state than it was chosen in, or has one of
-/// the other verdicts than [`Verdict::Removable`] and [`Verdict::MayBeInUse`], is kept. So is a queue that is not empty after it has
-/// been unbound. Takes 12 seconds or more, because the broker counts messages every 5 seconds. A message that is sent to a queue
-/// meanwhile goes to the stray queue; one that is on its way there from a longer rung comes home early, and waits for the rest without
-/// an attempt.
+/// Deletes these of the [unused](unused) wait queues and exchanges. Whatever is in a worse state
+/// than it was chosen in, or has one of the other verdicts than [`Verdict::Removable`] and
+/// [`Verdict::MayBeInUse`], is kept. So is a queue that is not empty after it has been unbound.
+/// Takes 12 seconds or more, because the broker counts messages every 5 seconds. A message that is
+/// sent to a queue meanwhile goes to the stray queue; one that is on its way there from a longer
+/// rung comes home early, and waits for the rest without an attempt.
 ///
-/// When `stop` completes, nothing more is deleted, and what was unbound is bound again. If the future is dropped instead, queues may
-/// stay unbound.
+/// When `stop` completes, nothing more is deleted, and what was unbound is bound again. If the
+/// future is dropped instead, queues may stay unbound.
 ///
 /// # Errors
 ///
@@ -100,11 +104,15 @@ pub async fn prune(
     };
     let pruned = match unused_of(&look) {
         Ok((api, unused)) => {
-            let before =
-                |now: &Unused| chosen.iter().find(|before| before.name == now.name && before.object == now.object);
-            let chosen =
-                unused.into_iter().filter_map(|now| before(&now).map(|before| (before.verdict, now))).collect();
-            let pruner = Pruner { api, eyes: look.eyes(), link: look.link(), names: &look.subject.names };
+            let before = |now: &Unused| {
+                chosen.iter().find(|before| before.name == now.name && before.object == now.object)
+            };
+            let chosen = unused
+                .into_iter()
+                .filter_map(|now| before(&now).map(|before| (before.verdict, now)))
+                .collect();
+            let pruner =
+                Pruner { api, eyes: look.eyes(), link: look.link(), names: &look.subject.names };
             pruner.prune(chosen, &stop).await.map(Pruning::from)
         }
         Err(error) => Err(error),
@@ -116,7 +124,9 @@ pub async fn prune(
 fn unused_of(look: &Look) -> Result<(&Api, Vec<Unused>), Error> {
     let (Some(api), Some(management)) = (&look.api, &look.seen.management) else {
         let problem = look.seen.management_problem.clone();
-        let problem = problem.unwrap_or_else(|| "it alone lists wait queues and counts all that is in them".to_owned());
+        let problem = problem.unwrap_or_else(|| {
+            "it alone lists wait queues and counts all that is in them".to_owned()
+        });
         return Err(Error::Management { problem: problem.into() });
     };
     Ok((api, super::prune::unused(&look.subject.names, &look.subject.wait_queues(), management)))
@@ -151,12 +161,17 @@ impl StillUnbound {
     /// The error of a broker that cannot be reached: each further try would take as long.
     fn unreachable(&self) -> Option<&Error> {
         use Error::{Connect, ConnectAny, Timeout};
-        self.problem.as_ref().filter(|error| matches!(error, Connect { .. } | ConnectAny { .. } | Timeout { .. }))
+        self.problem
+            .as_ref()
+            .filter(|error| matches!(error, Connect { .. } | ConnectAny { .. } | Timeout { .. }))
     }
 
     fn into_error(self) -> Option<Error> {
         let error = self.problem?;
-        Some(Error::StillUnbound { bindings: self.bindings, problem: Problem::new(error.to_string(), error) })
+        Some(Error::StillUnbound {
+            bindings: self.bindings,
+            problem: Problem::new(error.to_string(), error),
+        })
     }
 }
 
@@ -168,8 +183,8 @@ impl Pruner<'_> {
     ) -> Result<Vec<Pruned>, Error> {
         let (mut pruned, mut unbound, mut exchanges) = (Vec::new(), Vec::new(), Vec::new());
         let is_stopped = || stop.clone().now_or_never().is_some();
-        // After an error, or once it was told to stop, nothing more is deleted, but what is unbound is bound again: perhaps nobody
-        // else would do it.
+        // After an error, or once it was told to stop, nothing more is deleted, but what is unbound
+        // is bound again: perhaps nobody else would do it.
         let mut failed = None;
         for (chosen_as, unused) in chosen {
             let is_as_chosen = unused.verdict == Verdict::Removable
@@ -274,7 +289,8 @@ impl Pruner<'_> {
         bind(&eyes, self.names, unused, source, true).await
     }
 
-    /// The exchanges of rehop's that lead to the queue. Another one is an obstacle: whoever bound the queue to it wants it.
+    /// The exchanges of rehop's that lead to the queue. Another one is an obstacle: whoever bound
+    /// the queue to it wants it.
     async fn sources(&self, unused: &Unused) -> Result<Vec<String>, String> {
         let bindings = self.api.bindings(&unused.name).await?;
         let sources = bindings.into_iter().map(|binding| binding.source);
@@ -293,15 +309,21 @@ impl Pruner<'_> {
 
     /// Why a queue that was unbound must stay.
     async fn obstacle(&self, unused: &Unused, users: &Users) -> Option<String> {
-        let looked =
-            async { Ok::<_, String>((self.api.queue(&unused.name).await?, self.api.bindings(&unused.name).await?)) };
+        let looked = async {
+            Ok::<_, String>((
+                self.api.queue(&unused.name).await?,
+                self.api.bindings(&unused.name).await?,
+            ))
+        };
         let (details, bindings) = match looked.await {
             Ok(looked) => looked,
             Err(problem) => return Some(problem),
         };
         let Some(details) = details else { return Some("somebody else has deleted it".to_owned()) };
         let is_bound = |binding: &BindingDetails| self.is_ours(&binding.source);
-        if bindings.iter().any(is_bound) || !users.of_queue(self.names.without_namespace(&unused.name)).is_empty() {
+        if bindings.iter().any(is_bound)
+            || !users.of_queue(self.names.without_namespace(&unused.name)).is_empty()
+        {
             return Some("a service that runs uses it".to_owned());
         }
         if unused.verdict == Verdict::Removable && !users.silent().is_empty() {
@@ -332,8 +354,9 @@ impl Pruner<'_> {
         Ok(())
     }
 
-    /// The exchange that leads to all rungs is deleted only if it leads to none. Those between rungs lead to shorter ones to the last,
-    /// and get messages only from their own rung, which is gone.
+    /// The exchange that leads to all rungs is deleted only if it leads to none. Those between
+    /// rungs lead to shorter ones to the last, and get messages only from their own rung, which is
+    /// gone.
     async fn delete_exchange(&self, unused: &Unused) -> Result<(), Error> {
         let channel = self.eyes.channel().await?;
         let deleted = channel.delete_exchange(short(&unused.name)?, unused.delay_ms.is_none());
@@ -343,12 +366,19 @@ impl Pruner<'_> {
     }
 }
 
-async fn bind(eyes: &Eyes<'_>, names: &Names, unused: &Unused, source: &str, is_wanted: bool) -> Result<(), Error> {
+async fn bind(
+    eyes: &Eyes<'_>,
+    names: &Names,
+    unused: &Unused,
+    source: &str,
+    is_wanted: bool,
+) -> Result<(), Error> {
     let channel = eyes.channel().await?;
     let delay = i64::try_from(unused.delay_ms.unwrap_or_default()).unwrap_or(i64::MAX);
     let longer = source.strip_prefix(&names.after_prefix()).and_then(|longer| longer.parse().ok());
     let header = longer.map_or_else(|| WAIT_FOR.to_owned(), then);
-    let arguments = table(&Arguments::from([("x-match".to_owned(), "all".into()), (header, delay.into())]))?;
+    let arguments =
+        table(&Arguments::from([("x-match".to_owned(), "all".into()), (header, delay.into())]))?;
     let (queue, exchange) = (short(&unused.name)?, short(source)?);
     if is_wanted {
         let bound = channel.bind_queue(queue, exchange, "".into(), arguments);
@@ -385,11 +415,20 @@ mod tests {
     #[test]
     fn a_prune_was_stopped_if_that_is_why_something_was_kept() {
         let wait_queue = || {
-            let (object, name, verdict) = (Prunable::Queue, "ns.wait.500".to_owned(), Verdict::Removable);
-            Unused { object, name, delay_ms: Some(500), messages: Some(0), verdict, used_by: Vec::new() }
+            let (object, name, verdict) =
+                (Prunable::Queue, "ns.wait.500".to_owned(), Verdict::Removable);
+            Unused {
+                object,
+                name,
+                delay_ms: Some(500),
+                messages: Some(0),
+                verdict,
+                used_by: Vec::new(),
+            }
         };
         for (because, expected) in [(STOPPED, true), (Verdict::HasMessages.as_str(), false)] {
-            let pruning = Pruning::from(vec![deleted(wait_queue()), kept(wait_queue(), because.to_owned())]);
+            let pruning =
+                Pruning::from(vec![deleted(wait_queue()), kept(wait_queue(), because.to_owned())]);
             assert_eq!(pruning.is_stopped, expected, "{because}");
         }
     }
@@ -421,7 +460,10 @@ mod tests {
     fn all_that_is_still_unbound_is_named_with_the_first_problem() {
         let error = after([refused(), silent()]).into_error();
         let Some(Error::StillUnbound { bindings, problem }) = &error else { panic!("{error:?}") };
-        assert_eq!(*bindings, ["one", "other"].map(|queue| format!("queue {queue:?} from exchange \"ns.wait\"")));
+        assert_eq!(
+            *bindings,
+            ["one", "other"].map(|queue| format!("queue {queue:?} from exchange \"ns.wait\""))
+        );
         assert_eq!(problem.to_string(), refused().to_string());
         assert!(StillUnbound::default().into_error().is_none());
     }

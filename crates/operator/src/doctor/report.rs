@@ -45,8 +45,9 @@ impl Finding {
 impl Report {
     /// A report with the worst findings first.
     pub(super) fn new(mut findings: Vec<Finding>, unseen: Vec<String>) -> Self {
-        findings
-            .sort_by(|one, other| (one.check, &one.object, &one.seen).cmp(&(other.check, &other.object, &other.seen)));
+        findings.sort_by(|one, other| {
+            (one.check, &one.object, &one.seen).cmp(&(other.check, &other.object, &other.seen))
+        });
         findings.dedup();
         Self { findings, unseen }
     }
@@ -56,16 +57,21 @@ impl Report {
         self.findings.is_empty()
     }
 
-    /// The findings about the topology alone: exchanges, queues, bindings, and the policies on them.
+    /// The findings about the topology alone: exchanges, queues, bindings, and the policies on
+    /// them.
     #[must_use]
     pub fn drift(mut self) -> Self {
-        self.findings.retain(|finding| finding.check.is_drift() || Self::hides_drift(finding.check));
+        self.findings
+            .retain(|finding| finding.check.is_drift() || Self::hides_drift(finding.check));
         self
     }
 
     /// An object that may not be looked at, or cannot be, may differ.
     fn hides_drift(check: Check) -> bool {
-        matches!(check, Check::PermissionMissing | Check::QueueUnavailable | Check::ManagementUnusable)
+        matches!(
+            check,
+            Check::PermissionMissing | Check::QueueUnavailable | Check::ManagementUnusable
+        )
     }
 }
 
@@ -76,7 +82,9 @@ mod tests {
     use super::*;
 
     fn report(found: &[(Check, &str)]) -> Report {
-        let findings = found.iter().map(|(check, object)| Finding::new(*check, *object, "it is gone", "look for it"));
+        let findings = found
+            .iter()
+            .map(|(check, object)| Finding::new(*check, *object, "it is gone", "look for it"));
         Report::new(findings.collect(), vec!["policies".to_owned()])
     }
 
@@ -87,9 +95,17 @@ mod tests {
     #[test]
     fn the_worst_is_told_first_and_everything_once() {
         use Check::{NoConsumer, QueueMissing, UnusedTier};
-        let report =
-            report(&[(NoConsumer, "b"), (UnusedTier, "a"), (NoConsumer, "a"), (QueueMissing, "c"), (NoConsumer, "b")]);
-        assert_eq!(told(&report), [(QueueMissing, "c"), (NoConsumer, "a"), (NoConsumer, "b"), (UnusedTier, "a")]);
+        let report = report(&[
+            (NoConsumer, "b"),
+            (UnusedTier, "a"),
+            (NoConsumer, "a"),
+            (QueueMissing, "c"),
+            (NoConsumer, "b"),
+        ]);
+        assert_eq!(
+            told(&report),
+            [(QueueMissing, "c"), (NoConsumer, "a"), (NoConsumer, "b"), (UnusedTier, "a")]
+        );
     }
 
     #[test]
@@ -99,8 +115,18 @@ mod tests {
 
     #[test]
     fn a_comparison_of_the_topology_tells_what_differs_and_what_may_hide_a_difference() {
-        use Check::{ManagementUnusable, NoConsumer, PermissionMissing, QueueMissing, QueueUnavailable, StrayNotEmpty};
-        let all = [QueueMissing, QueueUnavailable, PermissionMissing, StrayNotEmpty, NoConsumer, ManagementUnusable];
+        use Check::{
+            ManagementUnusable, NoConsumer, PermissionMissing, QueueMissing, QueueUnavailable,
+            StrayNotEmpty,
+        };
+        let all = [
+            QueueMissing,
+            QueueUnavailable,
+            PermissionMissing,
+            StrayNotEmpty,
+            NoConsumer,
+            ManagementUnusable,
+        ];
         let drift = report(&all.map(|check| (check, "a"))).drift();
         let left = [QueueMissing, QueueUnavailable, PermissionMissing, ManagementUnusable];
         assert_eq!(told(&drift), left.map(|check| (check, "a")));
@@ -114,6 +140,9 @@ mod tests {
             "check": "no-consumer", "severity": "warning", "object": "queue \"orders\"", "seen": "it is gone",
             "remedy": "look for it",
         });
-        assert_eq!(serde_json::to_value(report).unwrap(), json!({ "findings": [finding], "unseen": ["policies"] }));
+        assert_eq!(
+            serde_json::to_value(report).unwrap(),
+            json!({ "findings": [finding], "unseen": ["policies"] })
+        );
     }
 }

@@ -66,20 +66,24 @@ fn if_so(is_so: bool, share: Share) -> Share {
     if is_so { share } else { Share::Nothing }
 }
 
-/// No headers are known. Those whose names begin with `x-` only count where the binding says so (3.10, 4.0 and 4.3).
+/// No headers are known. Those whose names begin with `x-` only count where the binding says so
+/// (3.10, 4.0 and 4.3).
 fn by_headers(arguments: &Map<String, Value>) -> Share {
     let kind = arguments.get("x-match").and_then(Value::as_str).unwrap_or("all");
-    let counts = |name: &String| name != "x-match" && (kind.ends_with("-with-x") || !name.starts_with("x-"));
+    let counts =
+        |name: &String| name != "x-match" && (kind.ends_with("-with-x") || !name.starts_with("x-"));
     match arguments.keys().any(counts) {
         true => Share::Part,
         false => if_so(kind.starts_with("all"), Share::All),
     }
 }
 
-/// Whether a routing key can match both of these patterns of topic exchanges: `*` stands for a word, and `#` for any number of words.
+/// Whether a routing key can match both of these patterns of topic exchanges: `*` stands for a
+/// word, and `#` for any number of words.
 fn overlap(one: &str, other: &str) -> bool {
     let (one, other) = (words(one), words(other));
-    // Whether what is left of both patterns from here on overlaps; from the ends back, so that it takes no longer the more `#` there are.
+    // Whether what is left of both patterns from here on overlaps; from the ends back, so that it
+    // takes no longer the more `#` there are.
     let mut rest = vec![vec![false; other.len() + 1]; one.len() + 1];
     for at in (0..=one.len()).rev() {
         for by in (0..=other.len()).rev() {
@@ -87,7 +91,9 @@ fn overlap(one: &str, other: &str) -> bool {
                 (None, None) => true,
                 (Some(&"#"), word) => rest[at + 1][by] || word.is_some() && rest[at][by + 1],
                 (word, Some(&"#")) => rest[at][by + 1] || word.is_some() && rest[at + 1][by],
-                (Some(word), Some(same)) => (word == same || *word == "*" || *same == "*") && rest[at + 1][by + 1],
+                (Some(word), Some(same)) => {
+                    (word == same || *word == "*" || *same == "*") && rest[at + 1][by + 1]
+                }
                 (None, Some(_)) | (Some(_), None) => false,
             };
         }
@@ -107,7 +113,8 @@ mod tests {
     use super::*;
 
     fn bound(routing_key: &str, arguments: Value) -> BindingDetails {
-        serde_json::from_value(json!({ "routing_key": routing_key, "arguments": arguments })).unwrap()
+        serde_json::from_value(json!({ "routing_key": routing_key, "arguments": arguments }))
+            .unwrap()
     }
 
     #[test]
@@ -139,9 +146,14 @@ mod tests {
 
     #[test]
     fn a_binding_takes_all_a_part_or_none_of_the_messages_with_some_keys() {
-        let (one, like) = (|key: &str| Keys::One(key.to_owned()), |pattern: &str| Keys::Like(pattern.to_owned()));
+        let (one, like) =
+            (|key: &str| Keys::One(key.to_owned()), |pattern: &str| Keys::Like(pattern.to_owned()));
         let check = |kind: &str, key: &str, keys: Keys, expected: Share| {
-            assert_eq!(share(kind, &bound(key, json!({})), &keys), expected, "{kind} {key:?} {keys:?}");
+            assert_eq!(
+                share(kind, &bound(key, json!({})), &keys),
+                expected,
+                "{kind} {key:?} {keys:?}"
+            );
         };
         use Share::{All, Nothing, Part};
         check("fanout", "", Keys::Any, All);
@@ -164,7 +176,11 @@ mod tests {
     #[test]
     fn a_binding_of_a_headers_exchange_takes_a_part_if_a_header_counts() {
         let check = |arguments: Value, expected: Share| {
-            assert_eq!(share("headers", &bound("", arguments.clone()), &Keys::Any), expected, "{arguments}");
+            assert_eq!(
+                share("headers", &bound("", arguments.clone()), &Keys::Any),
+                expected,
+                "{arguments}"
+            );
         };
         check(json!({}), Share::All);
         check(json!({ "x-match": "all" }), Share::All);

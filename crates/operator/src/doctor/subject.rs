@@ -29,7 +29,8 @@ impl Subject {
         Ok(Self { names, topology, configs, mode: settings.topology, consumer_timeout })
     }
 
-    /// The exchange and the queue of discarded messages. Only operators need them, so they need not exist.
+    /// The exchange and the queue of discarded messages. Only operators need them, so they need not
+    /// exist.
     pub(super) fn discarded(&self) -> Topology {
         discarded(&self.names)
     }

@@ -26,7 +26,11 @@ impl Users {
                 match (text(NAMESPACE), text(WAITS_IN)) {
                     (Some(own), Some(waits_in)) if own == namespace => {
                         for wait_queue in waits_in.split_whitespace() {
-                            users.announced.entry(wait_queue.to_owned()).or_default().insert(queue.clone());
+                            users
+                                .announced
+                                .entry(wait_queue.to_owned())
+                                .or_default()
+                                .insert(queue.clone());
                         }
                     }
                     (Some(_), Some(_)) => {}
@@ -44,7 +48,8 @@ impl Users {
 
     /// The work queues whose consumers use any rung of the ladder.
     pub(super) fn of_ladder(&self) -> Vec<String> {
-        let rungs = self.announced.iter().filter(|(wait_queue, _)| wait_queue.starts_with("ladder."));
+        let rungs =
+            self.announced.iter().filter(|(wait_queue, _)| wait_queue.starts_with("ladder."));
         rungs.flat_map(|(_, queues)| queues).collect::<BTreeSet<_>>().into_iter().cloned().collect()
     }
 

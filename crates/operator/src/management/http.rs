@@ -27,8 +27,8 @@ pub(super) fn client(url: &Url, broker: &BrokerSettings) -> Result<Client, Strin
     builder.build().map_err(|error| format!("cannot set up the HTTP client: {}", describe(&error)))
 }
 
-/// The HTTP client uses the process's rustls crypto provider, and panics if there is none. A provider that the program has chosen
-/// stays.
+/// The HTTP client uses the process's rustls crypto provider, and panics if there is none. A
+/// provider that the program has chosen stays.
 fn choose_provider() {
     #[cfg(all(feature = "tls-ring", not(feature = "tls-aws-lc")))]
     let provider = Some(rustls::crypto::ring::default_provider());
@@ -36,18 +36,25 @@ fn choose_provider() {
     let provider = Some(rustls::crypto::aws_lc_rs::default_provider());
     #[cfg(not(any(feature = "tls-ring", feature = "tls-aws-lc")))]
     let provider = None::<rustls::crypto::CryptoProvider>;
-    if let Some(provider) = provider.filter(|_| rustls::crypto::CryptoProvider::get_default().is_none()) {
+    if let Some(provider) =
+        provider.filter(|_| rustls::crypto::CryptoProvider::get_default().is_none())
+    {
         // This fails only if another thread was faster.
         let _ = provider.install_default();
     }
 }
 
-/// The certificates of `broker.tls`, as for AMQP. Redirects are not followed, so http stays http and needs no certificate
-/// authorities, which small images lack.
+/// The certificates of `broker.tls`, as for AMQP. Redirects are not followed, so http stays http
+/// and needs no certificate authorities, which small images lack.
 #[cfg(any(feature = "tls-ring", feature = "tls-aws-lc"))]
-fn with_certificates(builder: ClientBuilder, url: &Url, broker: &BrokerSettings) -> Result<ClientBuilder, String> {
+fn with_certificates(
+    builder: ClientBuilder,
+    url: &Url,
+    broker: &BrokerSettings,
+) -> Result<ClientBuilder, String> {
     let read = |file: &Path| {
-        std::fs::read(file).map_err(|error| format!("cannot read the certificates in {}: {error}", file.display()))
+        std::fs::read(file)
+            .map_err(|error| format!("cannot read the certificates in {}: {error}", file.display()))
     };
     if url.scheme() == "http" {
         return Ok(builder.tls_certs_only([]));
@@ -65,7 +72,11 @@ fn with_certificates(builder: ClientBuilder, url: &Url, broker: &BrokerSettings)
 }
 
 #[cfg(not(any(feature = "tls-ring", feature = "tls-aws-lc")))]
-fn with_certificates(builder: ClientBuilder, _: &Url, _: &BrokerSettings) -> Result<ClientBuilder, String> {
+fn with_certificates(
+    builder: ClientBuilder,
+    _: &Url,
+    _: &BrokerSettings,
+) -> Result<ClientBuilder, String> {
     Ok(builder)
 }
 
@@ -74,8 +85,13 @@ fn with_certificates(builder: ClientBuilder, _: &Url, _: &BrokerSettings) -> Res
 /// # Errors
 ///
 /// When the password file cannot be read.
-pub(super) fn credentials(url: &Url, amqp: &AMQPUri, broker: &BrokerSettings) -> Result<(String, String), String> {
-    let decode = |text: &str| percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned();
+pub(super) fn credentials(
+    url: &Url,
+    amqp: &AMQPUri,
+    broker: &BrokerSettings,
+) -> Result<(String, String), String> {
+    let decode =
+        |text: &str| percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned();
     if !url.username().is_empty() {
         return Ok((decode(url.username()), decode(url.password().unwrap_or_default())));
     }
@@ -92,7 +108,8 @@ pub(super) fn shown(url: &Url) -> String {
     url.port_or_known_default().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
 }
 
-/// The last cause says most. Errors of the client quote the URL, which has no credentials by now; it is left out all the same.
+/// The last cause says most. Errors of the client quote the URL, which has no credentials by now;
+/// it is left out all the same.
 pub(super) fn describe(error: &reqwest::Error) -> String {
     let causes = std::iter::successors(error.source(), |error| (*error).source());
     match causes.last() {

@@ -47,8 +47,10 @@ impl Api {
     }
 
     fn new(url: &str, broker: &BrokerSettings) -> Result<Self, String> {
-        let mut url = Url::parse(url).map_err(|error| format!("broker.management_url is not a URL: {error}"))?;
-        let amqp = uris(broker).ok().and_then(|mut uris| (!uris.is_empty()).then(|| uris.swap_remove(0)));
+        let mut url = Url::parse(url)
+            .map_err(|error| format!("broker.management_url is not a URL: {error}"))?;
+        let amqp =
+            uris(broker).ok().and_then(|mut uris| (!uris.is_empty()).then(|| uris.swap_remove(0)));
         let amqp = amqp.ok_or("broker.url cannot be used")?;
         let (user, password) = credentials(&url, &amqp, broker)?;
         let shown = shown(&url);
@@ -56,7 +58,9 @@ impl Api {
         let stripped = url.set_username("").and_then(|()| url.set_password(None));
         stripped.map_err(|()| "broker.management_url has no host".to_owned())?;
         if cfg!(not(any(feature = "tls-ring", feature = "tls-aws-lc"))) {
-            return Err("its HTTP client needs rehop's feature `tls-ring` or `tls-aws-lc`".to_owned());
+            return Err(
+                "its HTTP client needs rehop's feature `tls-ring` or `tls-aws-lc`".to_owned()
+            );
         }
         let client = client(&url, broker)?;
         Ok(Self { client, url, user, password, vhost: amqp.vhost, shown })
@@ -78,7 +82,8 @@ impl Api {
 
     /// `None` if it does not exist.
     pub async fn fetch<T: DeserializeOwned>(&self, url: Url) -> Result<Option<T>, Refusal> {
-        let failed = |problem: String| Refusal(format!("the management API at {}: {problem}", self.shown));
+        let failed =
+            |problem: String| Refusal(format!("the management API at {}: {problem}", self.shown));
         let request = self.client.get(url).basic_auth(&self.user, Some(&self.password));
         let answer = request.send().await.map_err(|error| failed(describe(&error)))?;
         let status = answer.status();
@@ -87,7 +92,9 @@ impl Api {
         }
         let body = answer.bytes().await.map_err(|error| failed(describe(&error)))?;
         match status {
-            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(failed(unauthorised(&self.user, &body))),
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+                Err(failed(unauthorised(&self.user, &body)))
+            }
             status if !status.is_success() => Err(failed(format!("it answered {status}"))),
             _ => serde_json::from_slice(&body)
                 .map(Some)
@@ -96,15 +103,19 @@ impl Api {
     }
 }
 
-/// A wrong password and a missing tag have the same status, and only the reason in the body tells them apart (3.10, 4.0 and 4.3).
+/// A wrong password and a missing tag have the same status, and only the reason in the body tells
+/// them apart (3.10, 4.0 and 4.3).
 fn unauthorised(user: &str, body: &[u8]) -> String {
     #[derive(Deserialize)]
     struct Body {
         reason: String,
     }
     let reason = serde_json::from_slice::<Body>(body).map(|body| body.reason).unwrap_or_default();
-    let tags =
-        [("Not monitor", "monitoring"), ("Not administrator", "administrator"), ("Not management", "management")];
+    let tags = [
+        ("Not monitor", "monitoring"),
+        ("Not administrator", "administrator"),
+        ("Not management", "management"),
+    ];
     match tags.iter().find(|(said, _)| reason.starts_with(said)) {
         Some((_, tag)) => format!("user {user:?} may not ask for this; give it the tag `{tag}`"),
         None => format!("it refused user {user:?}; check the user and the password"),
@@ -120,7 +131,8 @@ mod tests {
 
     fn api(url: &str, change: impl FnOnce(&mut BrokerSettings)) -> Result<Api, String> {
         let mut broker = BrokerSettings::default();
-        (broker.url, broker.timeout) = (Secret::from("amqp://amqp:secret@host/a%2fb"), Duration::from_secs(1));
+        (broker.url, broker.timeout) =
+            (Secret::from("amqp://amqp:secret@host/a%2fb"), Duration::from_secs(1));
         change(&mut broker);
         Api::new(url, &broker)
     }
@@ -131,17 +143,20 @@ mod tests {
             let api = api(url, |_| {}).unwrap_or_else(|problem| panic!("{problem}"));
             (api.user, api.password, api.shown)
         };
-        let owned = |user: &str, password: &str, shown: &str| (user.to_owned(), password.to_owned(), shown.to_owned());
+        let owned = |user: &str, password: &str, shown: &str| {
+            (user.to_owned(), password.to_owned(), shown.to_owned())
+        };
         assert_eq!(of("http://rabbit:15672"), owned("amqp", "secret", "rabbit:15672"));
         assert_eq!(of("http://us%40er:p%2Fw@rabbit"), owned("us@er", "p/w", "rabbit:80"));
-        let other =
-            api("http://rabbit", |broker| broker.password = Some(Secret::from("other"))).map(|api| api.password);
+        let other = api("http://rabbit", |broker| broker.password = Some(Secret::from("other")))
+            .map(|api| api.password);
         assert_eq!(other.ok().as_deref(), Some("other"));
     }
 
     #[test]
     fn names_are_encoded_and_the_address_has_no_credentials() {
-        let api = api("http://user:secret@rabbit:15672/behind/", |_| {}).unwrap_or_else(|problem| panic!("{problem}"));
+        let api = api("http://user:secret@rabbit:15672/behind/", |_| {})
+            .unwrap_or_else(|problem| panic!("{problem}"));
         let url = api.address(&["queues", &api.vhost, "or/ders?"]);
         assert_eq!(url.as_str(), "http://rabbit:15672/behind/api/queues/a%2Fb/or%2Fders%3F");
     }
@@ -155,7 +170,10 @@ mod tests {
             ("Login failed", "check the user and the password"),
             ("Not_Authorized", "check the user and the password"),
         ] {
-            let said = unauthorised("u", format!(r#"{{"error":"not_authorised","reason":"{reason}"}}"#).as_bytes());
+            let said = unauthorised(
+                "u",
+                format!(r#"{{"error":"not_authorised","reason":"{reason}"}}"#).as_bytes(),
+            );
             assert!(said.contains(says), "{reason}: {said}");
         }
         assert!(unauthorised("u", b"<html>").contains("check the user"));

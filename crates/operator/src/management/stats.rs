@@ -35,7 +35,8 @@ pub struct Rates {
     pub redelivered: Rate,
 }
 
-/// The change between the last two samples, which the broker takes every five seconds (3.10, 4.0 and 4.3).
+/// The change between the last two samples, which the broker takes every five seconds (3.10, 4.0
+/// and 4.3).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Rate {
@@ -58,7 +59,9 @@ impl Api {
     pub async fn stats(&self, queues: Vec<String>) -> Result<Vec<(String, QueueStats)>, String> {
         let asked = stream::iter(queues).map(|queue| async move {
             let found = self.get::<QueueStats>(&["queues", &self.vhost, &queue]).await;
-            found.map(|stats| stats.map(|stats| (queue, stats))).map_err(|refusal| refusal.of("queues"))
+            found
+                .map(|stats| stats.map(|stats| (queue, stats)))
+                .map_err(|refusal| refusal.of("queues"))
         });
         let found: Vec<_> = asked.buffer_unordered(AT_A_TIME).try_collect().await?;
         Ok(found.into_iter().flatten().collect())

@@ -15,14 +15,17 @@ const MOST: usize = 500;
 /// How many questions are asked at a time.
 const AT_A_TIME: usize = 8;
 
-/// Adds to the settings each work queue whose parked queue is bound in their namespace. Only the management API shows bindings.
+/// Adds to the settings each work queue whose parked queue is bound in their namespace. Only the
+/// management API shows bindings.
 ///
-/// Returns which other queues are bound there and are left out, in words: those that rehop has not declared may belong to somebody who does
-/// not expect that their messages are looked at, and a parked queue with another name than `<queue>.parked` needs its setting.
+/// Returns which other queues are bound there and are left out, in words: those that rehop has not
+/// declared may belong to somebody who does not expect that their messages are looked at, and a
+/// parked queue with another name than `<queue>.parked` needs its setting.
 ///
 /// # Errors
 ///
-/// When they cannot be found, with a text for people that names no credentials. The settings are then as before.
+/// When they cannot be found, with a text for people that names no credentials. The settings are
+/// then as before.
 pub async fn add_unlisted_queues(settings: &mut Settings) -> Result<Vec<String>, String> {
     const WHAT: &str = "parked queues of work queues that the settings do not list";
     let Some(api) = Api::of(settings) else {
@@ -50,7 +53,9 @@ pub async fn add_unlisted_queues(settings: &mut Settings) -> Result<Vec<String>,
         // Defaults need not fit together as long as each listed queue changes them.
         let misfit = || defaults.as_ref().ok()?.queue(&binding.routing_key).err();
         let because = because.or_else(|| {
-            misfit().map(|error| format!("queue {:?}: its settings are not known: {error}", binding.destination))
+            misfit().map(|error| {
+                format!("queue {:?}: its settings are not known: {error}", binding.destination)
+            })
         });
         match because {
             Some(because) => left_out.push(because),
@@ -84,7 +89,8 @@ struct Details {
     arguments: Value,
 }
 
-/// The bindings for work queues that are not listed, one for each bound queue, and how many there are beyond the first.
+/// The bindings for work queues that are not listed, one for each bound queue, and how many there
+/// are beyond the first.
 fn unlisted(settings: &Settings, bindings: Vec<Binding>) -> (Vec<Binding>, usize) {
     let is_unlisted = |binding: &Binding| {
         let is_listed = settings.queues.iter().any(|listed| listed.queue == binding.routing_key);
@@ -92,7 +98,8 @@ fn unlisted(settings: &Settings, bindings: Vec<Binding>) -> (Vec<Binding>, usize
     };
     let mut bound = BTreeMap::<String, Binding>::new();
     for binding in bindings.into_iter().filter(is_unlisted) {
-        // Of several bindings of a queue, that of the work queue which parks there by default counts.
+        // Of several bindings of a queue, that of the work queue which parks there by default
+        // counts.
         if is_default(&binding) || !bound.contains_key(&binding.destination) {
             bound.insert(binding.destination.clone(), binding);
         }
@@ -105,12 +112,17 @@ fn is_default(Binding { destination, routing_key, .. }: &Binding) -> bool {
     *destination == format!("{routing_key}.parked")
 }
 
-/// Why a bound queue is not looked at. `None` if it is the parked queue that rehop declares by default for the work queue.
+/// Why a bound queue is not looked at. `None` if it is the parked queue that rehop declares by
+/// default for the work queue.
 fn left_out_because(binding: &Binding, details: &Details, names: &Names) -> Option<String> {
     let Binding { destination, routing_key, .. } = binding;
-    let dead_letter_exchange = details.arguments.get("x-dead-letter-exchange").and_then(Value::as_str);
+    let dead_letter_exchange =
+        details.arguments.get("x-dead-letter-exchange").and_then(Value::as_str);
     if details.kind != "quorum" || dead_letter_exchange != Some(&names.stray()) {
-        return Some(format!("queue {destination:?}: it is bound to {:?}, and not declared by rehop", names.park()));
+        return Some(format!(
+            "queue {destination:?}: it is bound to {:?}, and not declared by rehop",
+            names.park()
+        ));
     }
     (!is_default(binding)).then(|| {
         format!("queue {destination:?}: list {routing_key:?} under [[queues]] with parked = {destination:?} to see it")
@@ -141,11 +153,15 @@ mod tests {
             binding("", "nameless", "queue"),
         ];
         assert_eq!(unlisted(&settings, bindings), (vec![wanted], 0));
-        let both = [binding("orders-eu", "invoices.parked", "queue"), binding("invoices", "invoices.parked", "queue")];
+        let both = [
+            binding("orders-eu", "invoices.parked", "queue"),
+            binding("invoices", "invoices.parked", "queue"),
+        ];
         for bindings in [both.to_vec(), both.iter().rev().cloned().collect()] {
             assert_eq!(unlisted(&settings, bindings), (vec![both[1].clone()], 0));
         }
-        let many = (0..MOST + 7).map(|number| binding(&number.to_string(), &format!("{number}.parked"), "queue"));
+        let many = (0..MOST + 7)
+            .map(|number| binding(&number.to_string(), &format!("{number}.parked"), "queue"));
         let (some, more) = unlisted(&settings, many.collect());
         assert_eq!((some.len(), more), (MOST, 7));
     }
@@ -164,7 +180,12 @@ mod tests {
         let renamed = because("bills.dead", &details("quorum", "ns.stray")).unwrap();
         assert!(renamed.contains("parked = \"bills.dead\""), "{renamed}");
         let none = Details { kind: "quorum".to_owned(), arguments: json!([]) };
-        for foreign in [details("classic", "ns.stray"), details("stream", ""), details("quorum", "theirs"), none] {
+        for foreign in [
+            details("classic", "ns.stray"),
+            details("stream", ""),
+            details("quorum", "theirs"),
+            none,
+        ] {
             let because = because("bills.parked", &foreign).unwrap();
             assert!(because.contains("not declared by rehop"), "{because}");
         }

@@ -1,5 +1,6 @@
-//! What a queue's arguments are, as the broker's refusals to declare it with others tell: whose the queue is, and whether looking could do harm,
-//! because the broker moves or deletes a message that is given back too often. Pure.
+//! What a queue's arguments are, as the broker's refusals to declare it with others tell: whose the
+//! queue is, and whether looking could do harm, because the broker moves or deletes a message that
+//! is given back too often. Pure.
 
 use std::collections::BTreeSet;
 
@@ -33,7 +34,8 @@ const TAKEN_OVER: [&str; 11] = [
 /// What is known of the arguments of a queue.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
-    /// The namespace that the queue's dead-letter exchange names, if that is another exchange than rehop would declare.
+    /// The namespace that the queue's dead-letter exchange names, if that is another exchange than
+    /// rehop would declare.
     pub(crate) namespace: Option<String>,
     /// Whether the queue has the arguments that rehop declares it with.
     pub(crate) is_own: bool,
@@ -60,7 +62,8 @@ impl Found {
         Self { limit, ..Self::default() }
     }
 
-    /// The broker has named a difference. Its value replaces the one that was asked for. Returns whether asking again can tell more.
+    /// The broker has named a difference. Its value replaces the one that was asked for. Returns
+    /// whether asking again can tell more.
     pub(crate) fn differs(&mut self, asked: &mut Arguments, argument: &str, value: &str) -> bool {
         if !TAKEN_OVER.contains(&argument) || !self.differing.insert(argument.to_owned()) {
             return false;
@@ -116,12 +119,19 @@ pub(crate) struct DeliveryLimit {
 }
 
 impl DeliveryLimit {
-    /// `has_management`: whether a management API is known, which shows policies. Without it, any message that was looked at before may
-    /// leave the queue at this look.
+    /// `has_management`: whether a management API is known, which shows policies. Without it, any
+    /// message that was looked at before may leave the queue at this look.
     pub(crate) fn new(queue: &str, found: &Found, is_counted: bool, has_management: bool) -> Self {
         let warns_from = if has_management { NEAR_DEFAULT } else { 1 };
         let Found { limit, is_own, .. } = *found;
-        Self { queue: queue.to_owned(), limit, is_own, is_counted, warns_from, was_warned_of: false }
+        Self {
+            queue: queue.to_owned(),
+            limit,
+            is_own,
+            is_counted,
+            warns_from,
+            was_warned_of: false,
+        }
     }
 
     /// Whether the queue has the arguments that rehop declares it with.
@@ -129,8 +139,9 @@ impl DeliveryLimit {
         self.is_own
     }
 
-    /// To be asked before the first of so many messages is taken. Where giving back counts, a refusal after a message was taken counts, too,
-    /// because the message is given back. So a queue with a limit below the default is refused before.
+    /// To be asked before the first of so many messages is taken. Where giving back counts, a
+    /// refusal after a message was taken counts, too, because the message is given back. So a queue
+    /// with a limit below the default is refused before.
     ///
     /// # Errors
     ///
@@ -159,7 +170,10 @@ impl DeliveryLimit {
         if is_near {
             return Err(ParkedError::NearLimit { queue: self.queue.clone(), returns });
         }
-        if self.is_counted && returns >= self.warns_from && !std::mem::replace(&mut self.was_warned_of, true) {
+        if self.is_counted
+            && returns >= self.warns_from
+            && !std::mem::replace(&mut self.was_warned_of, true)
+        {
             tracing::warn!(
                 queue = self.queue,
                 returns,
@@ -186,9 +200,12 @@ mod tests {
 
     #[test]
     fn the_dead_letter_exchange_names_the_namespace_of_a_queue() {
-        for (value, expected) in
-            [("'billing.stray'", Some("billing")), ("'theirs'", None), ("none", None), ("'.stray'", None)]
-        {
+        for (value, expected) in [
+            ("'billing.stray'", Some("billing")),
+            ("'theirs'", None),
+            ("none", None),
+            ("'.stray'", None),
+        ] {
             let (mut asked, mut found) = (asked(), Found::default());
             assert!(found.differs(&mut asked, DEAD_LETTER_EXCHANGE, value));
             let found = found.complete();
@@ -209,7 +226,11 @@ mod tests {
         let theirs = (DEAD_LETTER_EXCHANGE, "none");
         assert_eq!(limit(&[theirs, (DELIVERY_LIMIT, "'5'")], true), Limit::At(5));
         assert_eq!(limit(&[(DELIVERY_LIMIT, "'-1'"), theirs], true), Limit::At(-1));
-        assert_eq!(limit(&[(DELIVERY_LIMIT, "'5'")], false), Limit::At(5), "whatever the broker refuses next");
+        assert_eq!(
+            limit(&[(DELIVERY_LIMIT, "'5'")], false),
+            Limit::At(5),
+            "whatever the broker refuses next"
+        );
         assert_eq!(limit(&[(DELIVERY_LIMIT, "none")], true), Limit::Unknown);
         assert_eq!(limit(&[theirs], true), Limit::OutOfReach);
         assert_eq!(limit(&[theirs], false), Limit::Unknown);
@@ -228,7 +249,10 @@ mod tests {
         assert_eq!(asked.get("x-single-active-consumer"), Some(&Argument::Flag(true)));
         assert_eq!(parse("'false'"), Some(Argument::Flag(false)));
         assert!(!found.differs(&mut asked, "x-message-ttl", "'4'"), "it was taken over already");
-        assert!(!found.differs(&mut asked, "x-queue-type", "'classic'"), "another type has other arguments");
+        assert!(
+            !found.differs(&mut asked, "x-queue-type", "'classic'"),
+            "another type has other arguments"
+        );
     }
 
     fn at(limit: Limit, is_counted: bool, has_management: bool) -> DeliveryLimit {
@@ -249,7 +273,10 @@ mod tests {
             let mut limit = at(limit, false, true);
             assert!(limit.check(fine).is_ok(), "{limit:?}");
             if let Some(near) = near {
-                assert!(matches!(limit.check(near), Err(ParkedError::NearLimit { .. })), "{limit:?}");
+                assert!(
+                    matches!(limit.check(near), Err(ParkedError::NearLimit { .. })),
+                    "{limit:?}"
+                );
             }
         }
         assert!(at(Limit::At(0), false, true).check(0).is_err());
@@ -267,14 +294,18 @@ mod tests {
         ] {
             let refused = at(limit, true, true).check_first(1);
             assert_eq!(matches!(refused, Err(ParkedError::LowLimit { .. })), is_low, "{limit:?}");
-            assert!(at(limit, true, true).check_first(0).is_ok(), "nothing is taken of an empty queue");
+            assert!(
+                at(limit, true, true).check_first(0).is_ok(),
+                "nothing is taken of an empty queue"
+            );
             assert!(at(limit, false, true).check_first(1).is_ok(), "looks do not count");
         }
     }
 
     #[test]
     fn a_queue_is_rehops_own_if_nothing_of_it_differs() {
-        let is_own = |found: Found| DeliveryLimit::new("orders.parked", &found, false, true).is_own();
+        let is_own =
+            |found: Found| DeliveryLimit::new("orders.parked", &found, false, true).is_own();
         assert!(is_own(Found::default().complete()) && !is_own(Found::of_limit(Limit::OutOfReach)));
     }
 

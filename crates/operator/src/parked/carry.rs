@@ -1,4 +1,5 @@
-//! Moves messages out of a queue at rest: publish, confirm, ack. What is not moved goes back to its place.
+//! Moves messages out of a queue at rest: publish, confirm, ack. What is not moved goes back to its
+//! place.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -164,8 +165,9 @@ impl<'a> Carrier<'a> {
         loop {
             let moved_before = self.tally.moved;
             let left = bound - moved_before;
-            let look =
-                Look::new(self.session, self.queue)?.asking(self.job.limit.is_own()).with_prefetch(self.job.prefetch);
+            let look = Look::new(self.session, self.queue)?
+                .asking(self.job.limit.is_own())
+                .with_prefetch(self.job.prefetch);
             let mut look = look.moving(self.job.in_flight);
             let end = self.round(&mut look, &mut under_way, left).await;
             let given_back = look.give_back().await;
@@ -173,7 +175,8 @@ impl<'a> Carrier<'a> {
             self.show();
             match end? {
                 RoundEnd::Done => {
-                    // Otherwise what came to the stray queue after the last reading would go unnoticed.
+                    // Otherwise what came to the stray queue after the last reading would go
+                    // unnoticed.
                     if let Ok(depths) = self.read_depths().await {
                         self.apply_depths(&depths);
                     }
@@ -182,14 +185,20 @@ impl<'a> Carrier<'a> {
                 RoundEnd::HeldLong => given_back?,
             }
             // Those that the broker does not accept would take as long again.
-            if self.tally.moved == moved_before && self.tally.too_large > 0 && !self.state.is_paused {
+            if self.tally.moved == moved_before && self.tally.too_large > 0 && !self.state.is_paused
+            {
                 let (looked_at, wanted) = (self.tally.moved + self.state.seen, bound);
-                return Err(ParkedError::Incomplete { queue: self.queue.to_owned(), looked_at, wanted });
+                return Err(ParkedError::Incomplete {
+                    queue: self.queue.to_owned(),
+                    looked_at,
+                    wanted,
+                });
             }
         }
     }
 
-    /// Goes once through the first `bound` messages. Whatever ends it, what is under way is confirmed and acked if possible.
+    /// Goes once through the first `bound` messages. Whatever ends it, what is under way is
+    /// confirmed and acked if possible.
     async fn round(
         &mut self,
         look: &mut Look<'_>,
@@ -197,11 +206,13 @@ impl<'a> Carrier<'a> {
         bound: u64,
     ) -> Result<RoundEnd, ParkedError> {
         self.tally.start_again();
-        // Read concurrently: while the loop awaited a slow broker, everything in flight would end and nothing new be sent.
+        // Read concurrently: while the loop awaited a slow broker, everything in flight would end
+        // and nothing new be sent.
         let mut reading = None;
         let end = self.go_through(look, under_way, bound, &mut reading).await;
         if let Some(reading) = reading {
-            // Dropped halfway, it could end the connection before what is under way was acked (lapin 4.12).
+            // Dropped halfway, it could end the connection before what is under way was acked
+            // (lapin 4.12).
             let _ = reading.await;
         }
         let drained = self.drain(look, under_way).await;
@@ -209,20 +220,23 @@ impl<'a> Carrier<'a> {
             Err(ParkedError::Incomplete { .. }) | Ok(_) => {}
             Err(error) => return Err(error),
         }
-        // A second run would copy again what was copied but not confirmed, so these errors take precedence over an incomplete round.
+        // A second run would copy again what was copied but not confirmed, so these errors take
+        // precedence over an incomplete round.
         drained?;
         self.lane_ended(under_way).await?;
         end
     }
 
-    /// If the channel of the copies has ended: with a single copy under way that the broker does not accept, the message stays where it is, and
-    /// the run goes on.
+    /// If the channel of the copies has ended: with a single copy under way that the broker does
+    /// not accept, the message stays where it is, and the run goes on.
     ///
     /// # Errors
     ///
     /// Why the channel has ended, in all other cases.
     async fn lane_ended(&mut self, under_way: &mut UnderWay<Sent>) -> Result<(), ParkedError> {
-        let Some(LaneEnd { error, blames_a_copy, chain, number, copies }) = self.state.lane_end.take() else {
+        let Some(LaneEnd { error, blames_a_copy, chain, number, copies }) =
+            self.state.lane_end.take()
+        else {
             return Ok(());
         };
         if !blames_a_copy {
@@ -265,8 +279,9 @@ impl<'a> Carrier<'a> {
                 break RoundEnd::Done;
             }
             if now >= hold_until {
-                // Another round would end like this one if the queue has become shorter, or if this one has moved nothing and nothing waits to be
-                // moved: another consumer gets the messages, or those that stay take too long to read.
+                // Another round would end like this one if the queue has become shorter, or if this
+                // one has moved nothing and nothing waits to be moved: another consumer gets the
+                // messages, or those that stay take too long to read.
                 is_short |= look.is_silent() || (started == moved_before && ready.is_none());
                 break if is_short { RoundEnd::Done } else { RoundEnd::HeldLong };
             }
@@ -278,7 +293,8 @@ impl<'a> Carrier<'a> {
                     Next::Send { is_canary } => match self.state.send_at.filter(|at| *at > now) {
                         Some(at) => wake = wake.min(at),
                         None if room => {
-                            let sent = ready.take().map(|ready| self.send(ready, under_way, is_canary));
+                            let sent =
+                                ready.take().map(|ready| self.send(ready, under_way, is_canary));
                             if let Some(kept) = sent.transpose()?.flatten() {
                                 look.keep(&kept);
                             }
@@ -343,15 +359,25 @@ impl<'a> Carrier<'a> {
         if is_short && self.ramp.stopped().is_none() {
             let wanted = self.tally.snapshot;
             let looked_at = wanted - (bound - seen);
-            return Err(ParkedError::Incomplete { queue: self.queue.to_owned(), looked_at, wanted });
+            return Err(ParkedError::Incomplete {
+                queue: self.queue.to_owned(),
+                looked_at,
+                wanted,
+            });
         }
         Ok(end)
     }
 
-    /// Waits for what is under way. What the broker does not confirm in time stays in the queue, and may be a duplicate.
-    async fn drain(&mut self, look: &mut Look<'_>, under_way: &mut UnderWay<Sent>) -> Result<(), ParkedError> {
+    /// Waits for what is under way. What the broker does not confirm in time stays in the queue,
+    /// and may be a duplicate.
+    async fn drain(
+        &mut self,
+        look: &mut Look<'_>,
+        under_way: &mut UnderWay<Sent>,
+    ) -> Result<(), ParkedError> {
         let limit = self.session.limit;
-        let Drained { ended, unanswered } = under_way.drain(limit, |answers| self.answered(look, answers)).await;
+        let Drained { ended, unanswered } =
+            under_way.drain(limit, |answers| self.answered(look, answers)).await;
         if unanswered == 0 {
             return ended;
         }
@@ -364,7 +390,8 @@ impl<'a> Carrier<'a> {
         let (session, stray) = (self.session, self.interpreter.names.stray());
         let watches_stray = matches!(self.job.action, Move::Replay { .. } | Move::Restore);
         let stray = (watches_stray && self.queue != stray).then_some(stray);
-        let destinations = self.job.max_ready.map(|_| self.state.queues.existing().clone()).unwrap_or_default();
+        let destinations =
+            self.job.max_ready.map(|_| self.state.queues.existing().clone()).unwrap_or_default();
         Box::pin(async move {
             let stray = match stray {
                 Some(stray) => session.depth_if_any(&stray).await?,
@@ -385,11 +412,12 @@ impl<'a> Carrier<'a> {
         {
             self.ramp.stop(Stop::StrayGrew);
         }
-        self.state.is_paused = self.job.max_ready.is_some_and(|most| depths.deepest_destination > most);
+        self.state.is_paused =
+            self.job.max_ready.is_some_and(|most| depths.deepest_destination > most);
     }
 
-    /// A replayed stray whose work queue is still unbound returns to the stray queue, and has no fate. This shows only when everything is given
-    /// back.
+    /// A replayed stray whose work queue is still unbound returns to the stray queue, and has no
+    /// fate. This shows only when everything is given back.
     pub(crate) async fn check_returned_strays(&mut self) {
         if self.interpreter.place == Place::Stray && self.book.fates.unknown() > 0 {
             let left = self.tally.snapshot.saturating_sub(self.tally.moved);
@@ -401,14 +429,20 @@ impl<'a> Carrier<'a> {
 
     fn show(&mut self) {
         let (run, tally) = (self.session.run.clone(), self.tally.clone());
-        (self.observe)(&Progress { run, tally, fates: self.book.fates, is_paused: self.state.is_paused });
+        (self.observe)(&Progress {
+            run,
+            tally,
+            fates: self.book.fates,
+            is_paused: self.state.is_paused,
+        });
     }
 
     /// Listens on until every fate is known, or nothing was heard for so long.
     pub(crate) async fn follow(&mut self, silence: Duration) {
         let silence = silence.min(LONGEST_WAIT);
         // Whoever stops it wants to be gone.
-        let silence = if self.state.stop_was_heard { silence.min(Duration::from_secs(1)) } else { silence };
+        let silence =
+            if self.state.stop_was_heard { silence.min(Duration::from_secs(1)) } else { silence };
         let mut until = Instant::now() + silence;
         while self.fates.is_some() && !self.book.is_complete() {
             let tick = Instant::now() + TICK;

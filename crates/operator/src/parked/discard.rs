@@ -25,7 +25,8 @@ pub struct DiscardRequest {
     pub expect: Option<u64>,
     /// Why, for the log. The discarded messages carry it.
     pub why: Option<String>,
-    /// How many messages may be in flight, as in [`ReplayRequest::in_flight`](crate::parked::ReplayRequest::in_flight).
+    /// How many messages may be in flight, as in
+    /// [`ReplayRequest::in_flight`](crate::parked::ReplayRequest::in_flight).
     pub in_flight: Option<u16>,
 }
 
@@ -33,7 +34,8 @@ pub struct DiscardRequest {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Discarded {
-    /// Names this operation in logs, and on the messages that it moved: [`Filter::run`](crate::parked::Filter::run) finds them.
+    /// Names this operation in logs, and on the messages that it moved:
+    /// [`Filter::run`](crate::parked::Filter::run) finds them.
     pub run: String,
     /// What it has done.
     #[serde(flatten)]
@@ -52,7 +54,8 @@ pub struct RestoreRequest {
     pub expect: Option<u64>,
     /// Why, for the log.
     pub why: Option<String>,
-    /// How many messages may be in flight, as in [`ReplayRequest::in_flight`](crate::parked::ReplayRequest::in_flight).
+    /// How many messages may be in flight, as in
+    /// [`ReplayRequest::in_flight`](crate::parked::ReplayRequest::in_flight).
     pub in_flight: Option<u16>,
 }
 
@@ -87,12 +90,13 @@ struct Moved {
 }
 
 impl Parked {
-    /// Moves messages into the discarded queue of the namespace, which keeps them for seven days. [`restore`](Self::restore) brings them
-    /// back.
+    /// Moves messages into the discarded queue of the namespace, which keeps them for seven days.
+    /// [`restore`](Self::restore) brings them back.
     ///
     /// # Errors
     ///
-    /// As [`replay`](Self::replay), and [`ParkedError::AlreadyDiscarded`] if this is the place [`Place::Discarded`].
+    /// As [`replay`](Self::replay), and [`ParkedError::AlreadyDiscarded`] if this is the place
+    /// [`Place::Discarded`].
     pub async fn discard(
         &self,
         request: &DiscardRequest,
@@ -103,22 +107,28 @@ impl Parked {
             return Err(ParkedError::AlreadyDiscarded);
         }
         let DiscardRequest { filter, expect, why, in_flight } = request;
-        let action = Move::Discard { why: why.clone().unwrap_or_default(), from: self.queue.clone() };
-        let request = MoveRequest { filter, expect: *expect, why: why.as_deref(), in_flight: *in_flight };
-        let Moved { run, tally, stopped } = self.shift(action, &request, &mut observe, &mut pin!(stop)).await?;
+        let action =
+            Move::Discard { why: why.clone().unwrap_or_default(), from: self.queue.clone() };
+        let request =
+            MoveRequest { filter, expect: *expect, why: why.as_deref(), in_flight: *in_flight };
+        let Moved { run, tally, stopped } =
+            self.shift(action, &request, &mut observe, &mut pin!(stop)).await?;
         Ok(Discarded { run, tally, stopped })
     }
 
-    /// Moves discarded messages back to the parked or stray queue that they were discarded from, with the headers that they had there.
-    /// They come to stand at its end, in their order. The filter of a discard's [`run`](Discarded::run), [`Filter::run`], takes
-    /// exactly the messages that it moved, as long as they are there: seven days, unless somebody replays them first. A message whose
-    /// queue does not exist stays among the discarded ones, and so does one that does not say where it was.
+    /// Moves discarded messages back to the parked or stray queue that they were discarded from,
+    /// with the headers that they had there. They come to stand at its end, in their order. The
+    /// filter of a discard's [`run`](Discarded::run), [`Filter::run`], takes exactly the messages
+    /// that it moved, as long as they are there: seven days, unless somebody replays them first. A
+    /// message whose queue does not exist stays among the discarded ones, and so does one that does
+    /// not say where it was.
     ///
     /// # Errors
     ///
-    /// As [`list`](Self::list), [`ParkedError::NotDiscarded`] if this is another place than [`Place::Discarded`],
-    /// [`ParkedError::Incomplete`] as in a [`replay`](Self::replay), and when a queue refuses a message or the connection is lost. What was
-    /// confirmed by then is back; run it again for the rest.
+    /// As [`list`](Self::list), [`ParkedError::NotDiscarded`] if this is another place than
+    /// [`Place::Discarded`], [`ParkedError::Incomplete`] as in a [`replay`](Self::replay), and when
+    /// a queue refuses a message or the connection is lost. What was confirmed by then is back; run
+    /// it again for the rest.
     pub async fn restore(
         &self,
         request: &RestoreRequest,
@@ -129,8 +139,10 @@ impl Parked {
             return Err(ParkedError::NotDiscarded);
         }
         let RestoreRequest { filter, expect, why, in_flight } = request;
-        let request = MoveRequest { filter, expect: *expect, why: why.as_deref(), in_flight: *in_flight };
-        let Moved { run, tally, stopped } = self.shift(Move::Restore, &request, &mut observe, &mut pin!(stop)).await?;
+        let request =
+            MoveRequest { filter, expect: *expect, why: why.as_deref(), in_flight: *in_flight };
+        let Moved { run, tally, stopped } =
+            self.shift(Move::Restore, &request, &mut observe, &mut pin!(stop)).await?;
         Ok(Restored { run, tally, stopped })
     }
 
@@ -196,7 +208,8 @@ impl Parked {
             self.declare_discarded(session).await?;
         }
         let mut ramp = Ramp::new(RampSettings::none());
-        self.check_expected(session, (request.filter, request.expect), &mut ramp, &mut *stop).await?;
+        self.check_expected(session, (request.filter, request.expect), &mut ramp, &mut *stop)
+            .await?;
         let job = Job {
             metrics: self.metrics(action.as_str()),
             action,
@@ -209,7 +222,8 @@ impl Parked {
             prefetch: self.prefetch,
             limit: self.delivery_limit(session).await?,
         };
-        let mut carrier = Carrier::new(session, &self.interpreter, &self.queue, job, ramp, None, observe, stop);
+        let mut carrier =
+            Carrier::new(session, &self.interpreter, &self.queue, job, ramp, None, observe, stop);
         let ended = match carrier.ramp.stopped() {
             Some(_) => Ok(()),
             None => carrier.run(depth).await,
@@ -233,9 +247,11 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_discarded_is_not_discarded_again_and_only_that_is_restored() {
-        let discarded = at(Place::Discarded).discard(&DiscardRequest::default(), |_| {}, pending()).await;
+        let discarded =
+            at(Place::Discarded).discard(&DiscardRequest::default(), |_| {}, pending()).await;
         assert!(matches!(discarded, Err(ParkedError::AlreadyDiscarded)), "{discarded:?}");
-        let restored = at(Place::Stray).restore(&RestoreRequest::default(), |_| {}, pending()).await;
+        let restored =
+            at(Place::Stray).restore(&RestoreRequest::default(), |_| {}, pending()).await;
         assert!(matches!(restored, Err(ParkedError::NotDiscarded)), "{restored:?}");
     }
 }

@@ -36,7 +36,8 @@ pub struct EditRequest {
     pub chain: String,
     /// The new body.
     pub body: Bytes,
-    /// The body that the new one is made from. If the message has another one by now, nothing is sent.
+    /// The body that the new one is made from. If the message has another one by now, nothing is
+    /// sent.
     pub original: Option<Bytes>,
     /// Why, for the log and the trace. The original carries it.
     pub why: Option<String>,
@@ -88,16 +89,23 @@ impl Parked {
         self.body_found(ChainSearch::exact(chain)).await
     }
 
-    /// The one message of the one chain that has this id or, if there is none, whose id begins with it. As [`body`](Self::body).
+    /// The one message of the one chain that has this id or, if there is none, whose id begins with
+    /// it. As [`body`](Self::body).
     ///
     /// # Errors
     ///
     /// As [`body`](Self::body), and when several chains begin so.
-    pub async fn body_by_prefix(&self, prefix: &str) -> Result<(ParkedMessage, Bytes), ParkedError> {
+    pub async fn body_by_prefix(
+        &self,
+        prefix: &str,
+    ) -> Result<(ParkedMessage, Bytes), ParkedError> {
         self.body_found(ChainSearch::by_prefix(prefix)).await
     }
 
-    async fn body_found(&self, search: ChainSearch<'_>) -> Result<(ParkedMessage, Bytes), ParkedError> {
+    async fn body_found(
+        &self,
+        search: ChainSearch<'_>,
+    ) -> Result<(ParkedMessage, Bytes), ParkedError> {
         let session = self.session().await?;
         let found = self.body_in(&session, search).await;
         session.close().await;
@@ -133,18 +141,25 @@ impl Parked {
         }
     }
 
-    /// Sends a message back with another body. Its original goes to the discarded queue first; both are confirmed before it is acked here.
-    /// So if this process is killed in between, the original is still parked, and a copy of it, edited or not, may exist as well.
+    /// Sends a message back with another body. Its original goes to the discarded queue first; both
+    /// are confirmed before it is acked here. So if this process is killed in between, the original
+    /// is still parked, and a copy of it, edited or not, may exist as well.
     ///
     /// # Errors
     ///
-    /// As [`body`](Self::body), when the message does not say where it belongs or the discarded queue refuses the original, and
-    /// [`ParkedError::EditUnconfirmed`] when the edited message is refused or not confirmed. It is never [`ParkedError::Stopped`] once a copy
-    /// was sent.
+    /// As [`body`](Self::body), when the message does not say where it belongs or the discarded
+    /// queue refuses the original, and [`ParkedError::EditUnconfirmed`] when the edited message is
+    /// refused or not confirmed. It is never [`ParkedError::Stopped`] once a copy was sent.
     pub async fn edit(&self, request: &EditRequest) -> Result<Edited, ParkedError> {
         let session = self.session().await?;
         let why = request.why.as_deref().unwrap_or_default();
-        tracing::info!(queue = self.queue, run = session.run, chain = request.chain, why, "edit begins");
+        tracing::info!(
+            queue = self.queue,
+            run = session.run,
+            chain = request.chain,
+            why,
+            "edit begins"
+        );
         let edited = self.edit_in(&session, request).await;
         tracing::info!(
             queue = self.queue,
@@ -159,12 +174,21 @@ impl Parked {
         edited
     }
 
-    async fn edit_in(&self, session: &Session, request: &EditRequest) -> Result<Edited, ParkedError> {
+    async fn edit_in(
+        &self,
+        session: &Session,
+        request: &EditRequest,
+    ) -> Result<Edited, ParkedError> {
         let chain = || request.chain.clone();
         let all = ListRequest::all(Filter::chain(chain()));
         let (plan, scanned) = self.list_in(session, &all, &mut self.stop.clone(), None).await?;
         match plan.matched {
-            0 => return Err(ParkedError::NoSuchMessage { chain: chain(), looked_at: plan.looked_at }),
+            0 => {
+                return Err(ParkedError::NoSuchMessage {
+                    chain: chain(),
+                    looked_at: plan.looked_at,
+                });
+            }
             1 => scanned.complete(&self.queue)?,
             count => return Err(ParkedError::NotOne { chain: chain(), count }),
         }
@@ -181,7 +205,9 @@ impl Parked {
         let mut under_way = UnderWay::open(session, 1).await?;
         let mut book = FateBook::default();
         let mut look = Look::new(session, &self.queue)?.with_prefetch(self.prefetch);
-        let sent = self.send_edited(&mut look, plan.depth, (session, &mut under_way), request, &mut book).await;
+        let sent = self
+            .send_edited(&mut look, plan.depth, (session, &mut under_way), request, &mut book)
+            .await;
         let destination = match sent {
             Ok(destination) => {
                 // It was sent, so it must not be taken for a failure, and sent again.
@@ -219,7 +245,8 @@ impl Parked {
         request: &EditRequest,
         book: &mut FateBook,
     ) -> Result<String, ParkedError> {
-        let missing = |looked_at| ParkedError::NoSuchMessage { chain: request.chain.clone(), looked_at };
+        let missing =
+            |looked_at| ParkedError::NoSuchMessage { chain: request.chain.clone(), looked_at };
         let (mut stop, until) = (self.stop.clone(), Instant::now() + self.hold());
         let is_own_queue = self.delivery_limit(session).await?.is_own();
         for seen in 0..depth {
@@ -237,7 +264,8 @@ impl Parked {
                 message.destination.clone_from(&request.to);
             }
             let number = book.expect(request.body.len() as u64);
-            let numbered = Numbered { run: &session.run, number, is_canary: false, room: session.room() };
+            let numbered =
+                Numbered { run: &session.run, number, is_canary: false, room: session.room() };
             let moved = self.move_one(&message, &held, under_way, request, numbered).await;
             if moved.is_ok() {
                 if look.ack([&held]) == 0 {
@@ -265,23 +293,31 @@ impl Parked {
         request: &EditRequest,
         numbered: Numbered<'_>,
     ) -> Result<String, ParkedError> {
-        if request.original.as_ref().is_some_and(|original| original[..] != held.delivery.data[..]) {
+        if request.original.as_ref().is_some_and(|original| original[..] != held.delivery.data[..])
+        {
             return Err(ParkedError::Changed { chain: request.chain.clone() });
         }
         let why = format!("edited; {}", request.why.as_deref().unwrap_or_default());
         let (properties, body) = (&held.delivery.properties, &held.delivery.data);
         let copy = |action: Move, body_bytes: usize| {
             let original = Original { properties, body_bytes };
-            let copied = self.interpreter.copy(&action, message, original, numbered, Timestamp::now());
+            let copied =
+                self.interpreter.copy(&action, message, original, numbered, Timestamp::now());
             copied.map_err(|immovable| match immovable {
                 Immovable::NoDestination => ParkedError::NoDestination,
-                Immovable::TooLarge(problem) => ParkedError::TooLarge { chain: request.chain.clone(), problem },
+                Immovable::TooLarge(problem) => {
+                    ParkedError::TooLarge { chain: request.chain.clone(), problem }
+                }
             })
         };
         let mut edited = copy(Move::Replay { deadline: request.deadline }, request.body.len())?;
         // What was discarded before is still restored to where it came from.
-        let from = message.discarded_from.clone().filter(|_| self.interpreter.place == Place::Discarded);
-        let original = copy(Move::Discard { why, from: from.unwrap_or_else(|| self.queue.clone()) }, body.len())?;
+        let from =
+            message.discarded_from.clone().filter(|_| self.interpreter.place == Place::Discarded);
+        let original = copy(
+            Move::Discard { why, from: from.unwrap_or_else(|| self.queue.clone()) },
+            body.len(),
+        )?;
         let mut headers = edited.properties.headers().clone().unwrap_or_default();
         headers.insert(EDITED_AT.into(), AMQPValue::LongLongInt(Timestamp::now().as_millis()));
         edited.properties = edited.properties.with_headers(headers);
@@ -304,16 +340,24 @@ impl Parked {
             span.failed("unconfirmed");
             run.failed(error);
         }
-        sent.map(|()| destination)
-            .map_err(|error| ParkedError::EditUnconfirmed { run: numbered.run.to_owned(), problem: error.to_string() })
+        sent.map(|()| destination).map_err(|error| ParkedError::EditUnconfirmed {
+            run: numbered.run.to_owned(),
+            problem: error.to_string(),
+        })
     }
 }
 
 /// Sends one copy, and waits for its confirm.
-async fn publish(under_way: &mut UnderWay<()>, copy: Copy, body: &[u8], limit: Duration) -> Result<(), ParkedError> {
+async fn publish(
+    under_way: &mut UnderWay<()>,
+    copy: Copy,
+    body: &[u8],
+    limit: Duration,
+) -> Result<(), ParkedError> {
     let what = format!("publishing to exchange {:?}", copy.exchange);
     under_way.send((), body.to_vec(), copy)?;
-    let first_problem = |answers: Vec<Answered<()>>| answers.into_iter().try_for_each(|((), answer)| Ok(answer?));
+    let first_problem =
+        |answers: Vec<Answered<()>>| answers.into_iter().try_for_each(|((), answer)| Ok(answer?));
     let Drained { ended, unanswered } = under_way.drain(limit, first_problem).await;
     if unanswered == 0 { ended } else { Err(Error::Timeout { what, limit }.into()) }
 }

@@ -5,14 +5,16 @@ use std::time::Duration;
 use rehop::Error;
 use rehop::SettingsError;
 
-/// `unwrap()`, and a `main` that returns an error, print it with `Debug`. What to do next is in its text.
+/// `unwrap()`, and a `main` that returns an error, print it with `Debug`. What to do next is in its
+/// text.
 impl std::fmt::Debug for ParkedError {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         std::fmt::Display::fmt(self, formatter)
     }
 }
 
-/// Why something could not be done with messages at rest. None of these loses a message: what was taken and not moved is back in its queue.
+/// Why something could not be done with messages at rest. None of these loses a message: what was
+/// taken and not moved is back in its queue.
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParkedError {
@@ -51,7 +53,8 @@ pub enum ParkedError {
     /// The operation was told to stop while it looked at messages.
     #[error("it was told to stop; every message that it looked at is back in its place")]
     Stopped,
-    /// Not all messages could be looked at that were in the queue at the start. What moves messages has moved those that it found.
+    /// Not all messages could be looked at that were in the queue at the start. What moves messages
+    /// has moved those that it found.
     #[error(
         "only {looked_at} of {wanted} messages in queue {queue:?} could be looked at: it took longer than half of broker.consumer_timeout, \
          the queue's leader did not answer, others took some, or some expired. Run it again; if it took too long, from a host closer to the broker"
@@ -73,7 +76,10 @@ pub enum ParkedError {
         looked_at: u64,
     },
     /// The ids of several chains have this prefix, and none is exactly this.
-    #[error("several chains begin with {prefix:?}, such as {}; give a longer prefix", named(chains))]
+    #[error(
+        "several chains begin with {prefix:?}, such as {}; give a longer prefix",
+        named(chains)
+    )]
     SeveralChains {
         /// The prefix.
         prefix: String,
@@ -100,12 +106,15 @@ pub enum ParkedError {
         problem: String,
     },
     /// A queue refused a copy, as a full one does. The original stays where it is.
-    #[error("the broker refused a message to {to}: a queue is full, or something that it needs is missing")]
+    #[error(
+        "the broker refused a message to {to}: a queue is full, or something that it needs is missing"
+    )]
     Refused {
         /// Where it was sent.
         to: String,
     },
-    /// The broker did not confirm an edited message, after its original was copied to the discarded queue.
+    /// The broker did not confirm an edited message, after its original was copied to the discarded
+    /// queue.
     #[error(
         "the edited message is not confirmed: {problem}. Its original is still in its queue, and the discarded queue has a copy of it, of \
          run {run:?}. If the broker did not refuse it, see whether it was handled before you edit it again"
@@ -116,7 +125,8 @@ pub enum ParkedError {
         /// What went wrong.
         problem: String,
     },
-    /// The parked queue, or a message in it, belongs to another namespace than the settings'. That message, and those behind it, were not moved.
+    /// The parked queue, or a message in it, belongs to another namespace than the settings'. That
+    /// message, and those behind it, were not moved.
     #[error(
         "queue {queue:?} belongs to namespace {other:?}, or has a message that it parked, and the settings say {namespace:?}, from where it \
          would not find its way back; it was not moved: use the service's namespace, with --namespace {other} or in the settings"
@@ -213,7 +223,8 @@ pub(crate) fn unconfirmed_because(is_blocked: bool) -> &'static str {
 }
 
 impl ParkedError {
-    /// What the log says of it: all of it, but for what a line of an import may quote of its message.
+    /// What the log says of it: all of it, but for what a line of an import may quote of its
+    /// message.
     pub(crate) fn in_log(&self) -> String {
         match self {
             Self::BadLine { line, .. } => {
@@ -238,9 +249,13 @@ mod tests {
 
     #[test]
     fn an_import_that_nothing_confirms_says_why_and_that_it_can_be_repeated() {
-        for (is_blocked, why) in [(true, "because of a memory or disk alarm"), (false, "without a majority")] {
+        for (is_blocked, why) in
+            [(true, "because of a memory or disk alarm"), (false, "without a majority")]
+        {
             let within = Duration::from_secs(900);
-            let text = ParkedError::Unconfirmed { queue: "orders.parked".to_owned(), within, is_blocked }.to_string();
+            let text =
+                ParkedError::Unconfirmed { queue: "orders.parked".to_owned(), within, is_blocked }
+                    .to_string();
             for part in ["orders.parked", "15m", why, "only what is missing"] {
                 assert!(text.contains(part), "{part:?} is missing: {text}");
             }
@@ -249,9 +264,15 @@ mod tests {
 
     #[test]
     fn the_log_says_which_line_is_bad_and_quotes_nothing_of_it() {
-        let bad = ParkedError::BadLine { line: 7, problem: "invalid type: string \"hunter2\"".to_owned() };
+        let bad = ParkedError::BadLine {
+            line: 7,
+            problem: "invalid type: string \"hunter2\"".to_owned(),
+        };
         let logged = bad.in_log();
-        assert!(logged.starts_with("line 7 cannot be imported") && !logged.contains("hunter2"), "{logged}");
+        assert!(
+            logged.starts_with("line 7 cannot be imported") && !logged.contains("hunter2"),
+            "{logged}"
+        );
         let refused = ParkedError::Refused { to: "queue orders.parked".to_owned() };
         assert_eq!(refused.in_log(), refused.to_string());
     }

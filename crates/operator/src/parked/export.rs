@@ -18,7 +18,8 @@ use rehop::internals::at_rest::Original;
 
 /// One exported message.
 ///
-/// Headers keep their AMQP types: `{"$amqp": …}` stands for those that JSON does not have. A body that is not UTF-8 is in `body_hex`.
+/// Headers keep their AMQP types: `{"$amqp": …}` stands for those that JSON does not have. A body
+/// that is not UTF-8 is in `body_hex`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
@@ -91,13 +92,14 @@ pub struct Properties {
 }
 
 impl Parked {
-    /// Hands each message that passes the filter to `sink`, which ends the export by returning `false`. The messages stay in the queue.
-    /// `scan` limits how many are looked at, as for a list. Returns how many were exported.
+    /// Hands each message that passes the filter to `sink`, which ends the export by returning
+    /// `false`. The messages stay in the queue. `scan` limits how many are looked at, as for a
+    /// list. Returns how many were exported.
     ///
     /// # Errors
     ///
-    /// As [`list`](Self::list), and [`ParkedError::Incomplete`] if fewer could be looked at. `sink` may have been given some
-    /// messages before an error.
+    /// As [`list`](Self::list), and [`ParkedError::Incomplete`] if fewer could be looked at. `sink`
+    /// may have been given some messages before an error.
     pub async fn export(
         &self,
         filter: &Filter,
@@ -133,7 +135,12 @@ impl Parked {
 
 impl Exported {
     /// `properties` are those of a copy: without the broker's headers.
-    pub(crate) fn of(message: &ParkedMessage, properties: &BasicProperties, body: &[u8], mask: &Mask) -> Self {
+    pub(crate) fn of(
+        message: &ParkedMessage,
+        properties: &BasicProperties,
+        body: &[u8],
+        mask: &Mask,
+    ) -> Self {
         let mut headers = properties.headers().as_ref().map(typed_table).unwrap_or_default();
         let mut masked = false;
         for (name, value) in &mut headers {
@@ -168,7 +175,10 @@ impl Exported {
     /// Why it cannot be imported: it is masked, malformed, or of another version.
     pub(crate) fn content(&self) -> Result<(BasicProperties, Vec<u8>), String> {
         if self.rehop_export != 1 {
-            return Err(format!("its version is {}, and this program knows version 1", self.rehop_export));
+            return Err(format!(
+                "its version is {}, and this program knows version 1",
+                self.rehop_export
+            ));
         }
         if self.masked {
             return Err("something in it is masked; export with --reveal to import".to_owned());
@@ -200,8 +210,9 @@ impl Properties {
     }
 
     fn to_amqp(&self) -> Result<BasicProperties, String> {
-        let short =
-            |text: &String| ShortString::try_new(text.as_str()).map_err(|_| "a property is longer than 255 bytes");
+        let short = |text: &String| {
+            ShortString::try_new(text.as_str()).map_err(|_| "a property is longer than 255 bytes")
+        };
         let mut all = BasicProperties::default();
         if let Some(text) = &self.content_type {
             all = all.with_content_type(short(text)?);
@@ -239,14 +250,16 @@ impl Properties {
 
 /// The bytes of hexadecimal digits.
 fn unhex(text: &str) -> Option<Vec<u8>> {
-    let digits: Vec<u8> = text.chars().map(|c| c.to_digit(16).map(|digit| digit as u8)).collect::<Option<_>>()?;
+    let digits: Vec<u8> =
+        text.chars().map(|c| c.to_digit(16).map(|digit| digit as u8)).collect::<Option<_>>()?;
     if digits.len() % 2 == 1 {
         return None;
     }
     Some(digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect())
 }
 
-/// A header with its type. The plain types of JSON stand for the usual ones of AMQP; `{"$amqp": …}` is exactly what it says.
+/// A header with its type. The plain types of JSON stand for the usual ones of AMQP; `{"$amqp": …}`
+/// is exactly what it says.
 fn typed(value: &AMQPValue) -> Value {
     match value {
         AMQPValue::Void => Value::Null,
@@ -257,7 +270,9 @@ fn typed(value: &AMQPValue) -> Value {
             Err(_) => exact(value),
         },
         AMQPValue::FieldArray(array) => Value::Array(array.as_slice().iter().map(typed).collect()),
-        AMQPValue::FieldTable(table) if !table.inner().contains_key(EXACT) => Value::Object(typed_table(table)),
+        AMQPValue::FieldTable(table) if !table.inner().contains_key(EXACT) => {
+            Value::Object(typed_table(table))
+        }
         other => exact(other),
     }
 }
@@ -278,14 +293,24 @@ fn exact(value: &AMQPValue) -> Value {
 
 /// What [`exact`] wrote.
 fn from_exact(exact: &Value) -> Result<AMQPValue, String> {
-    let only = exact.as_object().filter(|fields| fields.len() == 1).and_then(|fields| fields.iter().next());
+    let only = exact
+        .as_object()
+        .filter(|fields| fields.len() == 1)
+        .and_then(|fields| fields.iter().next());
     let number = |text: &str| text.parse::<f64>().map_err(|error| error.to_string());
     match only {
-        Some((kind, Value::String(text))) if kind == "Float" => Ok(AMQPValue::Float(number(text)? as f32)),
-        Some((kind, Value::String(text))) if kind == "Double" => Ok(AMQPValue::Double(number(text)?)),
-        Some((kind, Value::Object(fields))) if kind == TABLE => Ok(AMQPValue::FieldTable(untyped_table(fields)?)),
+        Some((kind, Value::String(text))) if kind == "Float" => {
+            Ok(AMQPValue::Float(number(text)? as f32))
+        }
+        Some((kind, Value::String(text))) if kind == "Double" => {
+            Ok(AMQPValue::Double(number(text)?))
+        }
+        Some((kind, Value::Object(fields))) if kind == TABLE => {
+            Ok(AMQPValue::FieldTable(untyped_table(fields)?))
+        }
         // Its error would quote the value.
-        _ => serde_json::from_value(exact.clone()).map_err(|_| format!("{EXACT:?} needs a type of AMQP and its value")),
+        _ => serde_json::from_value(exact.clone())
+            .map_err(|_| format!("{EXACT:?} needs a type of AMQP and its value")),
     }
 }
 
@@ -317,7 +342,8 @@ fn untyped(value: &Value) -> Result<AMQPValue, String> {
 fn untyped_table(fields: &Map<String, Value>) -> Result<FieldTable, String> {
     let mut table = FieldTable::default();
     for (name, value) in fields {
-        let name = ShortString::try_new(name.as_str()).map_err(|_| "a header's name is too long")?;
+        let name =
+            ShortString::try_new(name.as_str()).map_err(|_| "a header's name is too long")?;
         table.insert(name, untyped(value)?);
     }
     Ok(table)
@@ -338,16 +364,23 @@ mod tests {
         table
     }
 
-    fn with_headers(headers: impl IntoIterator<Item = (&'static str, AMQPValue)>) -> BasicProperties {
+    fn with_headers(
+        headers: impl IntoIterator<Item = (&'static str, AMQPValue)>,
+    ) -> BasicProperties {
         let mut table = FieldTable::default();
         for (name, value) in headers {
             table.insert(name.into(), value);
         }
-        BasicProperties::default().with_headers(table).with_message_id("seven".into()).with_priority(3)
+        BasicProperties::default()
+            .with_headers(table)
+            .with_message_id("seven".into())
+            .with_priority(3)
     }
 
     fn round_trip(properties: &BasicProperties, body: &[u8]) -> (BasicProperties, Vec<u8>) {
-        let line = serde_json::to_string(&Exported::of(&sample(), properties, body, &Mask::nothing())).unwrap();
+        let line =
+            serde_json::to_string(&Exported::of(&sample(), properties, body, &Mask::nothing()))
+                .unwrap();
         serde_json::from_str::<Exported>(&line).unwrap().content().unwrap()
     }
 
@@ -377,14 +410,16 @@ mod tests {
             let headers = with_headers([("number", AMQPValue::FieldArray(values.to_vec().into()))]);
             assert_eq!(round_trip(&headers, b"").0, headers);
         }
-        let (imported, _) = round_trip(&with_headers([("number", AMQPValue::Double(f64::NAN))]), b"");
+        let (imported, _) =
+            round_trip(&with_headers([("number", AMQPValue::Double(f64::NAN))]), b"");
         let number = &imported.headers().as_ref().unwrap().inner()["number"];
         assert!(matches!(number, AMQPValue::Double(number) if number.is_nan()), "{number:?}");
     }
 
     #[test]
     fn every_property_is_imported_as_it_was_exported() {
-        let [a, b, c, d, e, f, g, h] = ["a", "b", "c", "d", "e", "f", "g", "h"].map(ShortString::from);
+        let [a, b, c, d, e, f, g, h] =
+            ["a", "b", "c", "d", "e", "f", "g", "h"].map(ShortString::from);
         let all = with_headers([])
             .with_content_type(a)
             .with_content_encoding(b)
@@ -407,7 +442,8 @@ mod tests {
         assert!(exported.masked && !line.contains("hunter2"), "{line}");
         assert!(exported.content().unwrap_err().contains("--reveal"));
         assert!(Exported::of(&sample(), &properties, b"no JSON", &mask).masked, "a header is");
-        let nothing_secret = Exported::of(&sample(), &BasicProperties::default(), b"{\"a\":1}", &mask);
+        let nothing_secret =
+            Exported::of(&sample(), &BasicProperties::default(), b"{\"a\":1}", &mask);
         assert!(!nothing_secret.masked);
     }
 
@@ -417,7 +453,10 @@ mod tests {
         for (bad, problem) in [
             (Exported { rehop_export: 2, ..good.clone() }, "version"),
             (Exported { body: None, ..good.clone() }, "body"),
-            (Exported { body: None, body_hex: Some("0".to_owned()), ..good.clone() }, "hexadecimal"),
+            (
+                Exported { body: None, body_hex: Some("0".to_owned()), ..good.clone() },
+                "hexadecimal",
+            ),
             (Exported { body_hex: Some("00".to_owned()), ..good }, "either"),
         ] {
             assert!(bad.content().unwrap_err().contains(problem), "{problem}");

@@ -1,7 +1,8 @@
 //! What becomes of replayed messages, as their consumers report it.
 //!
-//! Nothing of this is bound to the park exchange. A queue there would be a route for every message that parks, so that the alternate
-//! exchange would not see those whose parked queue is missing, and they would end here.
+//! Nothing of this is bound to the park exchange. A queue there would be a route for every message
+//! that parks, so that the alternate exchange would not see those whose parked queue is missing,
+//! and they would end here.
 
 use std::sync::Arc;
 
@@ -21,11 +22,13 @@ use rehop::internals::client::{Channel, Subscription};
 use rehop::internals::receipt::{Fate, Parking, Receipt};
 use rehop::internals::short;
 
-/// The queue of fates holds at most so many receipts and bytes; the oldest make room. What is missed counts as unknown.
+/// The queue of fates holds at most so many receipts and bytes; the oldest make room. What is
+/// missed counts as unknown.
 const MAX_LENGTH: i64 = 100_000;
 const MAX_BYTES: i64 = 64 * 1024 * 1024;
 
-/// How many messages' fates are known, and the first number that stands for no message. `wire` reads every greater number as this one.
+/// How many messages' fates are known, and the first number that stands for no message. `wire`
+/// reads every greater number as this one.
 pub(super) const MOST_FATES: u32 = 1_000_000;
 
 /// Counts the fates of one replay's messages.
@@ -84,7 +87,9 @@ impl FateBook {
     }
 
     pub(super) fn note(&mut self, delivery: &Delivery) -> News {
-        let Some(Receipt { number, fate }) = Receipt::read(&delivery.properties) else { return News::Nothing };
+        let Some(Receipt { number, fate }) = Receipt::read(&delivery.properties) else {
+            return News::Nothing;
+        };
         match fate {
             Fate::Handled => self.ended(number, |fates| fates.handled += 1),
             Fate::Discarded => self.ended(number, |fates| fates.discarded += 1),
@@ -115,7 +120,9 @@ impl FateBook {
 
     /// The first end counts: a duplicate may have another.
     fn ended(&mut self, number: u32, count: impl FnOnce(&mut Fates)) -> bool {
-        let Some(known) = self.known.get_mut(number as usize).filter(|known| **known != Known::Final) else {
+        let Some(known) =
+            self.known.get_mut(number as usize).filter(|known| **known != Known::Final)
+        else {
             return false;
         };
         if *known == Known::Waiting {
@@ -127,7 +134,9 @@ impl FateBook {
     }
 
     fn waits(&mut self, number: u32) -> bool {
-        let Some(known) = self.known.get_mut(number as usize).filter(|known| **known == Known::Nothing) else {
+        let Some(known) =
+            self.known.get_mut(number as usize).filter(|known| **known == Known::Nothing)
+        else {
             return false;
         };
         *known = Known::Waiting;
@@ -148,7 +157,12 @@ impl FateStream {
         let (channel, limit) = (session.channel().await?, session.limit);
         let report = short(&names.report())?;
         let options = ExchangeDeclareOptions { durable: true, ..ExchangeDeclareOptions::default() };
-        let declaring = channel.declare_exchange(report.clone(), ExchangeKind::Direct, options, FieldTable::default());
+        let declaring = channel.declare_exchange(
+            report.clone(),
+            ExchangeKind::Direct,
+            options,
+            FieldTable::default(),
+        );
         answer(&format!("declaring exchange {:?}", report.as_str()), limit, declaring).await?;
         let mut arguments = FieldTable::default();
         arguments.insert("x-max-length".into(), AMQPValue::LongLongInt(MAX_LENGTH));
@@ -157,16 +171,19 @@ impl FateStream {
         let options = QueueDeclareOptions { exclusive: true, ..QueueDeclareOptions::default() };
         let what = format!("declaring queue {:?}", queue.as_str());
         answer(&what, limit, channel.declare_queue(queue.clone(), options, arguments)).await?;
-        let options = BasicConsumeOptions { no_ack: true, exclusive: true, ..BasicConsumeOptions::default() };
+        let options =
+            BasicConsumeOptions { no_ack: true, exclusive: true, ..BasicConsumeOptions::default() };
         let consuming = subscribe(&*channel, queue.clone(), options, FieldTable::default());
         let receipts = answer("consuming the fates of replayed messages", limit, consuming).await?;
         let what = format!("binding queue {:?} to exchange {:?}", queue.as_str(), report.as_str());
-        let binding = channel.bind_queue(queue, report, short(&session.run)?, FieldTable::default());
+        let binding =
+            channel.bind_queue(queue, report, short(&session.run)?, FieldTable::default());
         answer(&what, limit, binding).await?;
         Ok(Self { _channel: channel, receipts })
     }
 
-    /// The next receipt. Never returns once the subscription has ended: then what is unknown stays unknown.
+    /// The next receipt. Never returns once the subscription has ended: then what is unknown stays
+    /// unknown.
     pub(super) async fn next(&mut self) -> Delivery {
         match self.receipts.deliveries.next().await {
             Some(Ok(delivery)) => delivery,
@@ -220,7 +237,8 @@ mod tests {
             assert_eq!([handled, parked_again, discarded, waiting], expected, "{number} {fate:?}");
         }
         let text = |text: &str| Some(text.to_owned());
-        let (class, error, destination) = (text("busy"), text("order <n> is locked"), text("orders"));
+        let (class, error, destination) =
+            (text("busy"), text("order <n> is locked"), text("orders"));
         let kind = Kind { reason: "exhausted".to_owned(), class, error, destination };
         let group = Group {
             kind: kind.clone(),
@@ -240,7 +258,10 @@ mod tests {
         let [first, second, third] = [1, 1, 1].map(|size| book.expect(size));
         assert_eq!([first, second, third], [0, 1, 2]);
         assert!(book.waits(first) && !book.waits(first));
-        assert!(book.ended(first, |fates| fates.handled += 1) && !book.ended(first, |fates| fates.parked_again += 1));
+        assert!(
+            book.ended(first, |fates| fates.handled += 1)
+                && !book.ended(first, |fates| fates.parked_again += 1)
+        );
         book.forget(third);
         assert!(!book.is_complete() && !book.ended(third, |fates| fates.handled += 1));
         assert!(book.ended(second, |fates| fates.discarded += 1) && book.is_complete());

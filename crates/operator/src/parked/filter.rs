@@ -10,7 +10,8 @@ use crate::parked::json_path::JsonPath;
 use crate::parked::message::ParkedMessage;
 use rehop::Timestamp;
 
-/// Selects messages. Whatever is not set does not matter; a message must pass everything that is set.
+/// Selects messages. Whatever is not set does not matter; a message must pass everything that is
+/// set.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Filter {
@@ -24,7 +25,8 @@ pub struct Filter {
     pub error_is: Option<String>,
     /// The work queue that a replay would send it to. Empty: nothing tells it.
     pub destination: Option<String>,
-    /// A pattern for its original routing key, as of a topic exchange: `*` is one word and `#` any number of them.
+    /// A pattern for its original routing key, as of a topic exchange: `*` is one word and `#` any
+    /// number of them.
     pub key: Option<String>,
     /// Parked at this time or later. Messages that do not say when they were parked do not pass.
     pub since: Option<Timestamp>,
@@ -36,7 +38,8 @@ pub struct Filter {
     pub conditions: Vec<Condition>,
     /// Sent back by this replay, and parked again; or discarded by this discard or edit.
     pub run: Option<String>,
-    /// At most this many messages, the oldest first. Those that an operation leaves where they are count, too.
+    /// At most this many messages, the oldest first. Those that an operation leaves where they are
+    /// count, too.
     pub limit: Option<u64>,
 }
 
@@ -46,13 +49,14 @@ impl Filter {
         Self { chains: vec![chain.into()], ..Self::default() }
     }
 
-    /// The messages of this run: those that a discard or an edit has moved to the discarded queue, or that a replay has sent back and
-    /// that parked again.
+    /// The messages of this run: those that a discard or an edit has moved to the discarded queue,
+    /// or that a replay has sent back and that parked again.
     pub fn run(run: impl Into<String>) -> Self {
         Self { run: Some(run.into()), ..Self::default() }
     }
 
-    /// Whether nothing says which messages are meant. `limit` does not: it takes the oldest of any kind.
+    /// Whether nothing says which messages are meant. `limit` does not: it takes the oldest of any
+    /// kind.
     pub fn has_no_criteria(&self) -> bool {
         // Every text contains an empty one.
         let error = self.error.clone().filter(String::is_empty);
@@ -61,12 +65,15 @@ impl Filter {
 
     /// Whether a message passes, `limit` aside.
     pub(crate) fn passes(&self, message: &ParkedMessage, content: &Content<'_>) -> bool {
-        let is = |wanted: &Option<String>, value: Option<&str>| wanted.as_deref().is_none_or(|it| value == Some(it));
+        let is = |wanted: &Option<String>, value: Option<&str>| {
+            wanted.as_deref().is_none_or(|it| value == Some(it))
+        };
         let parked_at = |test: &dyn Fn(Timestamp) -> bool| message.parked_at.is_some_and(test);
         is(&self.reason, Some(&message.reason))
             && is_or_none(&self.class, message.class.as_deref())
             && is_or_none(&self.destination, message.destination.as_deref())
-            && (is(&self.run, message.replay_run.as_deref()) || is(&self.run, message.discard_run.as_deref()))
+            && (is(&self.run, message.replay_run.as_deref())
+                || is(&self.run, message.discard_run.as_deref()))
             && self.error_is.as_ref().is_none_or(|text| is_error(message.error.as_deref(), text))
             && self.error.as_ref().is_none_or(|part| has_error(message.error.as_deref(), part))
             && self.key.as_ref().is_none_or(|pattern| key_matches(pattern, &message.routing_key))
@@ -76,7 +83,8 @@ impl Filter {
             && (self.conditions.is_empty() || content.meet(&self.conditions))
     }
 
-    /// Which messages these are, for the log. What messages contain stays out of it, so conditions and texts of errors are only counted.
+    /// Which messages these are, for the log. What messages contain stays out of it, so conditions
+    /// and texts of errors are only counted.
     pub(super) fn in_log(&self) -> String {
         let millis = |at: Option<Timestamp>| at.map(|at| at.as_millis().to_string());
         let number = |number: usize| (number > 0).then(|| number.to_string());
@@ -99,9 +107,9 @@ impl Filter {
     }
 }
 
-/// A time as people write it, for [`Filter::since`] and [`Filter::until`]: a date with or without a time, in UTC, such as
-/// `2026-11-20T08:00:00Z`, `2026-11-20 08:00` or `2026-11-20`; or how long before `now` it was, such as `2h`, but not
-/// before 1970.
+/// A time as people write it, for [`Filter::since`] and [`Filter::until`]: a date with or without a
+/// time, in UTC, such as `2026-11-20T08:00:00Z`, `2026-11-20 08:00` or `2026-11-20`; or how long
+/// before `now` it was, such as `2h`, but not before 1970.
 ///
 /// # Errors
 ///
@@ -118,8 +126,9 @@ pub fn parse_time(text: &str, now: SystemTime) -> Result<Timestamp, String> {
     let ago = humantime::parse_duration(text).ok().and_then(|ago| now.checked_sub(ago));
     // No text is written for a time before.
     let ago = ago.map(|at| at.max(SystemTime::UNIX_EPOCH));
-    ago.map(Timestamp::from)
-        .ok_or_else(|| format!("{text:?} is not a time such as 2026-11-20T08:00:00Z, or 2h for two hours ago"))
+    ago.map(Timestamp::from).ok_or_else(|| {
+        format!("{text:?} is not a time such as 2026-11-20T08:00:00Z, or 2h for two hours ago")
+    })
 }
 
 /// An empty text stands for none.
@@ -140,7 +149,8 @@ fn has_error(error: Option<&str>, part: &str) -> bool {
 /// As a topic exchange matches: words are separated by dots.
 fn key_matches(pattern: &str, key: &str) -> bool {
     let key: Vec<_> = key.split('.').collect();
-    // Which beginnings of the key the pattern's words so far match. No pattern takes longer than its length times the key's.
+    // Which beginnings of the key the pattern's words so far match. No pattern takes longer than
+    // its length times the key's.
     let mut matched = vec![false; key.len() + 1];
     matched[0] = true;
     for word in pattern.split('.') {
@@ -190,8 +200,9 @@ impl<'a> Content<'a> {
     }
 }
 
-/// A condition such as `body.customer == "x"`, `body.items[0].id != 7` or `header.tenant == "a"`. The right side is JSON; a text need
-/// not be quoted. `*` in a path is any one field or element, `**` any number of them. A body that is not JSON has no fields.
+/// A condition such as `body.customer == "x"`, `body.items[0].id != 7` or `header.tenant == "a"`.
+/// The right side is JSON; a text need not be quoted. `*` in a path is any one field or element,
+/// `**` any number of them. A body that is not JSON has no fields.
 ///
 /// ```
 /// let condition: rehop_operator::parked::Condition = "body.customer == \"x\"".parse()?;
@@ -218,7 +229,10 @@ impl FromStr for Condition {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || format!("{text:?} is not a condition such as body.customer == \"x\"");
         // The operator that comes first; the value may contain the other one.
-        let at = [("==", true), ("!=", false)].into_iter().filter_map(|(sign, is)| Some((text.find(sign)?, is))).min();
+        let at = [("==", true), ("!=", false)]
+            .into_iter()
+            .filter_map(|(sign, is)| Some((text.find(sign)?, is)))
+            .min();
         let (at, is_equal) = at.ok_or_else(wrong)?;
         let (path, value) = (text[..at].trim(), text[at + 2..].trim());
         let (part, path) = if let Some(path) = path.strip_prefix("body") {
@@ -259,7 +273,9 @@ mod tests {
     fn everything_that_is_set_must_match() {
         let all = Filter::default();
         assert!(
-            passes(&all, "") && all.has_no_criteria() && Filter { limit: Some(1), ..all.clone() }.has_no_criteria()
+            passes(&all, "")
+                && all.has_no_criteria()
+                && Filter { limit: Some(1), ..all.clone() }.has_no_criteria()
         );
         let text = |text: &str| Some(text.to_owned());
         let ago = |seconds: i64| Some(Timestamp::from_millis(NOW.as_millis() - seconds * 1000));
@@ -298,7 +314,11 @@ mod tests {
             (Filter { conditions: condition("header.tenant == \"b\""), ..all.clone() }, false),
             (Filter { reason: text("exhausted"), class: text("other"), ..all.clone() }, false),
         ] {
-            assert_eq!(passes(&filter, r#"{"customer": "x", "items": [{"id": 7}]}"#), expected, "{filter:?}");
+            assert_eq!(
+                passes(&filter, r#"{"customer": "x", "items": [{"id": 7}]}"#),
+                expected,
+                "{filter:?}"
+            );
             assert!(!filter.has_no_criteria(), "{filter:?}");
         }
         assert!(!passes(&Filter { conditions: condition("body.a == 1"), ..all }, "not JSON"));
@@ -354,7 +374,16 @@ mod tests {
 
     #[test]
     fn a_malformed_condition_is_refused() {
-        for text in ["", "body", "body.a", "body == 1", "customer == 1", "body.a = 1", "bodyx == 1", "body.. == 1"] {
+        for text in [
+            "",
+            "body",
+            "body.a",
+            "body == 1",
+            "customer == 1",
+            "body.a = 1",
+            "bodyx == 1",
+            "body.. == 1",
+        ] {
             assert!(text.parse::<Condition>().is_err(), "{text}");
         }
         assert!("body.a == \"!=\"".parse::<Condition>().unwrap().is_equal);
@@ -371,7 +400,10 @@ mod tests {
             limit: Some(7),
             ..Filter::chain("5f0c")
         };
-        assert_eq!(filter.in_log(), "class=http_503 since_ms=1700000000000 chains=5f0c errors=1 conditions=1 limit=7");
+        assert_eq!(
+            filter.in_log(),
+            "class=http_503 since_ms=1700000000000 chains=5f0c errors=1 conditions=1 limit=7"
+        );
     }
 
     proptest! {

@@ -1,5 +1,5 @@
-//! Groups messages that failed alike, in bounded memory, and makes the texts of one kind of error alike: whatever differs from message to
-//! message becomes a placeholder. Pure.
+//! Groups messages that failed alike, in bounded memory, and makes the texts of one kind of error
+//! alike: whatever differs from message to message becomes a placeholder. Pure.
 
 use std::collections::BTreeMap;
 
@@ -127,9 +127,10 @@ impl Groups {
 /// A normalised text has at most this many bytes.
 const MAX_BYTES: usize = 200;
 
-/// The text of an error without what differs from message to message: quoted text becomes `'…'`, ids and hexadecimal numbers of at least
-/// eight digits become `<id>`, and numbers become `<n>`, but for the status of an HTTP answer that its reason follows. White space and
-/// control characters become single spaces.
+/// The text of an error without what differs from message to message: quoted text becomes `'…'`,
+/// ids and hexadecimal numbers of at least eight digits become `<id>`, and numbers become `<n>`,
+/// but for the status of an HTTP answer that its reason follows. White space and control characters
+/// become single spaces.
 ///
 /// ```
 /// use rehop_operator::parked::normalise;
@@ -187,8 +188,8 @@ fn quoted(text: &str, first: char, before: Option<char>) -> Option<&str> {
     Some(&inner[end + close.len_utf8()..])
 }
 
-/// The status of an HTTP answer that begins here, without its reason: one with which a server does not do what it is asked for, written as
-/// the relay and many clients write it.
+/// The status of an HTTP answer that begins here, without its reason: one with which a server does
+/// not do what it is asked for, written as the relay and many clients write it.
 fn http_status(text: &str) -> Option<&str> {
     let (number, _) = text.split_at_checked(3)?;
     let status = number.parse::<StatusCode>().ok().filter(|status| status.as_u16() >= 300)?;
@@ -210,7 +211,8 @@ fn split_word<'a>(word: &'a str, after: &'a str, all: &'a str) -> (&'a str, &'a 
     (&word[..end], &all[end..])
 }
 
-/// Hexadecimal digits with at least one decimal digit among them, or letters and digits mixed, long enough to be no word.
+/// Hexadecimal digits with at least one decimal digit among them, or letters and digits mixed, long
+/// enough to be no word.
 fn is_id(word: &str) -> bool {
     let digits = word.bytes().filter(u8::is_ascii_digit).count();
     let is_hex = word.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
@@ -244,7 +246,11 @@ mod tests {
     use crate::parked::samples::sample;
 
     fn parked(error: &str, at: i64) -> ParkedMessage {
-        ParkedMessage { error: Some(error.to_owned()), parked_at: Some(Timestamp::from_millis(at)), ..sample() }
+        ParkedMessage {
+            error: Some(error.to_owned()),
+            parked_at: Some(Timestamp::from_millis(at)),
+            ..sample()
+        }
     }
 
     #[test]
@@ -257,9 +263,15 @@ mod tests {
         groups.add(&ParkedMessage { replays: 2, ..parked("order 5 failed", 10) });
         let groups = groups.into_sorted();
         let [first, second] = &groups[..] else { panic!("{groups:?}") };
-        assert_eq!((first.kind.error.as_deref(), first.count, first.bytes), (Some("order <n> failed"), 5, 500));
+        assert_eq!(
+            (first.kind.error.as_deref(), first.count, first.bytes),
+            (Some("order <n> failed"), 5, 500)
+        );
         let at = Timestamp::from_millis;
-        assert_eq!((first.oldest, first.newest, first.replayed_before), (Some(at(10)), Some(at(60)), 1));
+        assert_eq!(
+            (first.oldest, first.newest, first.replayed_before),
+            (Some(at(10)), Some(at(60)), 1)
+        );
         assert_eq!((first.samples.len(), second.count), (3, 1));
     }
 
@@ -275,12 +287,18 @@ mod tests {
     fn the_number_of_groups_is_bounded_and_no_message_goes_uncounted() {
         let mut groups = Groups::default();
         for number in 0..2_000u32 {
-            let letters: String =
-                number.to_string().chars().map(|digit| char::from(b'a' + digit as u8 - b'0')).collect();
+            let letters: String = number
+                .to_string()
+                .chars()
+                .map(|digit| char::from(b'a' + digit as u8 - b'0'))
+                .collect();
             groups.add(&parked(&letters, 1));
         }
         let groups = groups.into_sorted();
-        assert_eq!((groups.len(), groups.iter().map(|group| group.count).sum::<u64>()), (MAX_GROUPS + 1, 2_000));
+        assert_eq!(
+            (groups.len(), groups.iter().map(|group| group.count).sum::<u64>()),
+            (MAX_GROUPS + 1, 2_000)
+        );
         assert_eq!((groups[0].kind.reason.as_str(), groups[0].count), (REST, 1_000));
     }
 
@@ -296,7 +314,10 @@ mod tests {
             ("cannot parse 'Ada' or `Bob`", "cannot parse '…' or '…'"),
             ("cannot parse \u{201c}Ada\u{201d}", "cannot parse '…'"),
             ("can't open customer's file", "can't open customer's file"),
-            ("the endpoint answered 503 Service Unavailable", "the endpoint answered 503 Service Unavailable"),
+            (
+                "the endpoint answered 503 Service Unavailable",
+                "the endpoint answered 503 Service Unavailable",
+            ),
             ("error (418 I'm a teapot) for 7", "error (418 I'm a teapot) for <n>"),
             ("answered 599 <unknown status code>", "answered 599 <unknown status code>"),
             ("answered 1503 Service Unavailable", "answered <n> Service Unavailable"),

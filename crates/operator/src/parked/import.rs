@@ -72,16 +72,19 @@ struct Prepared {
 }
 
 impl Parked {
-    /// Publishes exported messages to the queue, in their order, each confirmed. A message that the queue already has, by chain and body, is
-    /// left out: so an import that was interrupted can be run again, and makes at most a hundred duplicates. When `stop` completes, nothing
-    /// more is published.
+    /// Publishes exported messages to the queue, in their order, each confirmed. A message that the
+    /// queue already has, by chain and body, is left out: so an import that was interrupted can be
+    /// run again, and makes at most a hundred duplicates. When `stop` completes, nothing more is
+    /// published.
     ///
     /// # Errors
     ///
-    /// As [`list`](Self::list); when a message is not an exported one, is masked or belongs to another queue; when the queue refuses a
-    /// message; [`ParkedError::Unconfirmed`] if the broker confirms none for half of `broker.consumer_timeout`, or at the end for
-    /// `broker.timeout`; [`ParkedError::Strayed`] if messages reach the stray queue meanwhile; and [`ParkedError::Incomplete`] if not all
-    /// that is in the queue could be looked at. The messages before the one that failed may be in the queue.
+    /// As [`list`](Self::list); when a message is not an exported one, is masked or belongs to
+    /// another queue; when the queue refuses a message; [`ParkedError::Unconfirmed`] if the broker
+    /// confirms none for half of `broker.consumer_timeout`, or at the end for `broker.timeout`;
+    /// [`ParkedError::Strayed`] if messages reach the stray queue meanwhile; and
+    /// [`ParkedError::Incomplete`] if not all that is in the queue could be looked at. The messages
+    /// before the one that failed may be in the queue.
     pub async fn import(
         &self,
         request: &ImportRequest,
@@ -125,7 +128,11 @@ impl Parked {
         ended.map(|()| imported)
     }
 
-    async fn look_first(&self, session: &Session, stop: StopSignal<'_>) -> Result<Present, ParkedError> {
+    async fn look_first(
+        &self,
+        session: &Session,
+        stop: StopSignal<'_>,
+    ) -> Result<Present, ParkedError> {
         match self.interpreter.place {
             Place::Discarded => self.declare_discarded(session).await?,
             // A missing queue must not be declared.
@@ -138,7 +145,11 @@ impl Parked {
     }
 
     /// What the queue already has, which has to be looked at as a whole.
-    async fn present_in_queue(&self, session: &Session, stop: StopSignal<'_>) -> Result<Present, ParkedError> {
+    async fn present_in_queue(
+        &self,
+        session: &Session,
+        stop: StopSignal<'_>,
+    ) -> Result<Present, ParkedError> {
         let mut present = Present::default();
         let scanned = self.scan(session, None, stop, |message, held| {
             present.add(identity(&message.chain, &held.delivery.data));
@@ -165,8 +176,15 @@ impl Parked {
             None => None,
         };
         let stray = watched.zip(strays);
-        let mut publishing =
-            Publishing { session, queue, under_way, imported, metrics, stray, look_at: Instant::now() };
+        let mut publishing = Publishing {
+            session,
+            queue,
+            under_way,
+            imported,
+            metrics,
+            stray,
+            look_at: Instant::now(),
+        };
         let ended = self.publish_new(&mut publishing, present, messages, stop).await;
         let drained = publishing.drain().await;
         ended.and(drained)?;
@@ -188,7 +206,8 @@ impl Parked {
                 publishing.imported.is_stopped = true;
                 return Ok(());
             }
-            let Prepared { work_queue, chain, body, copy } = self.prepared(&message?, line, session.room())?;
+            let Prepared { work_queue, chain, body, copy } =
+                self.prepared(&message?, line, session.room())?;
             if present.take(identity(&chain, &body)) {
                 publishing.imported.already_there += 1;
                 continue;
@@ -218,11 +237,17 @@ impl Parked {
     }
 
     /// What is published for an exported message, which comes from this line.
-    fn prepared(&self, exported: &Exported, line: u64, room: Room) -> Result<Prepared, ParkedError> {
+    fn prepared(
+        &self,
+        exported: &Exported,
+        line: u64,
+        room: Room,
+    ) -> Result<Prepared, ParkedError> {
         let bad = |problem: String| ParkedError::BadLine { line, problem };
         let (properties, body) = exported.content().map_err(bad)?;
         let (exchange, routing_key) = (&exported.exchange, &exported.routing_key);
-        let raw = Raw { exchange, routing_key, properties: &properties, body: &body, redelivered: false };
+        let raw =
+            Raw { exchange, routing_key, properties: &properties, body: &body, redelivered: false };
         let mut message = self.interpreter.read(raw, line);
         (message.chain, message.reason) = (exported.chain.clone(), exported.reason.clone());
         (message.exchange, message.routing_key) = (exchange.clone(), routing_key.clone());
@@ -234,17 +259,27 @@ impl Parked {
             short(name).map_err(|error| bad(error.to_string()))?;
         }
         let is_parked = matches!(self.interpreter.place, Place::Queue(_));
-        Ok(Prepared { work_queue: message.destination.filter(|_| is_parked), chain: message.chain, body, copy })
+        Ok(Prepared {
+            work_queue: message.destination.filter(|_| is_parked),
+            chain: message.chain,
+            body,
+            copy,
+        })
     }
 
-    /// The work queue that a message belongs to. Of the parked messages, only those of queues that share this parked queue can come here.
+    /// The work queue that a message belongs to. Of the parked messages, only those of queues that
+    /// share this parked queue can come here.
     fn destination(&self, exported: &Exported) -> Result<Option<String>, String> {
-        let Place::Queue(queue) = &self.interpreter.place else { return Ok(exported.destination.clone()) };
+        let Place::Queue(queue) = &self.interpreter.place else {
+            return Ok(exported.destination.clone());
+        };
         let other = exported.destination.as_ref().filter(|other| *other != queue);
         let Some(other) = other else { return Ok(Some(queue.clone())) };
         let parked = self.resolved.queue(other).map_err(|error| error.to_string())?.parked;
         if parked != self.queue {
-            return Err(format!("it belongs to queue {other:?}, which parks in {parked:?}; import it there"));
+            return Err(format!(
+                "it belongs to queue {other:?}, which parks in {parked:?}; import it there"
+            ));
         }
         Ok(Some(other.clone()))
     }
@@ -252,7 +287,12 @@ impl Parked {
 
 impl Imported {
     /// Counts what the broker keeps. The first problem is returned.
-    fn count(&mut self, answers: Vec<Answered<()>>, queue: &str, metrics: &MoveMetrics) -> Result<(), ParkedError> {
+    fn count(
+        &mut self,
+        answers: Vec<Answered<()>>,
+        queue: &str,
+        metrics: &MoveMetrics,
+    ) -> Result<(), ParkedError> {
         let mut ended = Ok(());
         for ((), answer) in answers {
             match answer {
@@ -270,7 +310,9 @@ impl Imported {
 fn not_imported(unkept: Unkept, queue: &str) -> ParkedError {
     match unkept {
         Unkept::Refused { .. } => ParkedError::Refused { to: format!("queue {queue}") },
-        Unkept::Failed { error, .. } => Error::of_operation("publishing an imported message", &error).into(),
+        Unkept::Failed { error, .. } => {
+            Error::of_operation("publishing an imported message", &error).into()
+        }
         unclear @ Unkept::Unclear { .. } => unclear.into(),
     }
 }
@@ -282,14 +324,16 @@ struct Publishing<'a> {
     under_way: UnderWay<()>,
     imported: &'a mut Imported,
     metrics: MoveMetrics,
-    /// The stray queue, and its depth before the import. `None` if the import goes there, or the depth could not be read.
+    /// The stray queue, and its depth before the import. `None` if the import goes there, or the
+    /// depth could not be read.
     stray: Option<(String, u64)>,
     /// When to look at the stray queue again.
     look_at: Instant,
 }
 
 impl Publishing<'_> {
-    /// The broker's next answers. Logs a warning if they take longer than `broker.timeout`. May be dropped at any time.
+    /// The broker's next answers. Logs a warning if they take longer than `broker.timeout`. May be
+    /// dropped at any time.
     ///
     /// # Errors
     ///
@@ -307,7 +351,8 @@ impl Publishing<'_> {
             "the broker confirms no imported message: {}",
             unconfirmed_because(self.session.is_blocked())
         );
-        let answers = timeout(later, self.under_way.answers()).await.map_err(|_| self.unconfirmed(limit))?;
+        let answers =
+            timeout(later, self.under_way.answers()).await.map_err(|_| self.unconfirmed(limit))?;
         Ok(answers.unwrap_or_default())
     }
 
@@ -317,8 +362,8 @@ impl Publishing<'_> {
 
     /// # Errors
     ///
-    /// [`ParkedError::Strayed`] if the stray queue has grown: then the queue may lack a binding, and a confirm does not prove that a message is
-    /// in it.
+    /// [`ParkedError::Strayed`] if the stray queue has grown: then the queue may lack a binding,
+    /// and a confirm does not prove that a message is in it.
     async fn check_stray(&mut self) -> Result<(), ParkedError> {
         let Some((stray, before)) = &self.stray else { return Ok(()) };
         let depth = self.session.depth_if_any(stray).await;
@@ -340,7 +385,11 @@ impl Publishing<'_> {
     }
 
     fn unconfirmed(&self, within: Duration) -> ParkedError {
-        ParkedError::Unconfirmed { queue: self.queue.to_owned(), within, is_blocked: self.session.is_blocked() }
+        ParkedError::Unconfirmed {
+            queue: self.queue.to_owned(),
+            within,
+            is_blocked: self.session.is_blocked(),
+        }
     }
 }
 
@@ -376,14 +425,16 @@ struct Line {
 }
 
 impl Parked {
-    /// What an import of these messages would do now. Each is checked before the queue is looked at, and then everything that the import
-    /// needs: the queue, unless it is the discarded one, which the import declares; and for parked messages that the queue does not have, the
-    /// work queue of each. The messages in the queue stay in it, as for a list. Whether the broker will take the messages is not checked.
+    /// What an import of these messages would do now. Each is checked before the queue is looked
+    /// at, and then everything that the import needs: the queue, unless it is the discarded one,
+    /// which the import declares; and for parked messages that the queue does not have, the work
+    /// queue of each. The messages in the queue stay in it, as for a list. Whether the broker will
+    /// take the messages is not checked.
     ///
     /// # Errors
     ///
-    /// As [`import`](Self::import), which would end with the same, and [`ParkedError::Stopped`] if it was
-    /// [told to stop](Self::stopped_by).
+    /// As [`import`](Self::import), which would end with the same, and [`ParkedError::Stopped`] if
+    /// it was [told to stop](Self::stopped_by).
     pub async fn check_import(
         &self,
         messages: impl IntoIterator<Item = Result<Exported, ParkedError>>,
@@ -400,14 +451,20 @@ impl Parked {
         planned
     }
 
-    async fn plan_import(&self, session: &Session, lines: Vec<Line>) -> Result<ImportPlan, ParkedError> {
+    async fn plan_import(
+        &self,
+        session: &Session,
+        lines: Vec<Line>,
+    ) -> Result<ImportPlan, ParkedError> {
         let mut present = match session.depth(&self.queue).await {
             Ok(_) => {
                 self.check_owner(session).await?;
                 self.present_in_queue(session, &mut self.stop.clone()).await?
             }
             // The import declares it.
-            Err(Error::Missing { .. }) if self.interpreter.place == Place::Discarded => Present::default(),
+            Err(Error::Missing { .. }) if self.interpreter.place == Place::Discarded => {
+                Present::default()
+            }
             Err(error) => return Err(error.into()),
         };
         let mut plan = ImportPlan::default();
@@ -449,7 +506,8 @@ mod tests {
     use rehop::Settings;
 
     #[test]
-    fn a_message_is_imported_to_where_it_belongs_and_into_a_parked_queue_only_if_its_own_queue_parks_there() {
+    fn a_message_is_imported_to_where_it_belongs_and_into_a_parked_queue_only_if_its_own_queue_parks_there()
+     {
         let mut settings = Settings::default();
         settings.namespace = "ns".to_owned();
         for queue in ["orders", "returns"] {
@@ -457,7 +515,8 @@ mod tests {
         }
         let prepared = |place: Place, destination: Option<&str>| {
             let message = ParkedMessage { destination: destination.map(str::to_owned), ..sample() };
-            let exported = Exported::of(&message, &BasicProperties::default(), b"{}", &Mask::nothing());
+            let exported =
+                Exported::of(&message, &BasicProperties::default(), b"{}", &Mask::nothing());
             Parked::open(&settings, place)?.prepared(&exported, 7, Room::UNLIMITED)
         };
         for (place, destination, to, work_queue) in [
@@ -467,9 +526,13 @@ mod tests {
             (Place::Discarded, Some("orders"), ("ns.discarded", "orders"), None),
         ] {
             let Prepared { copy, work_queue: checked, .. } = prepared(place, destination).unwrap();
-            assert_eq!(((&*copy.exchange, &*copy.routing_key), checked.as_deref()), (to, work_queue));
+            assert_eq!(
+                ((&*copy.exchange, &*copy.routing_key), checked.as_deref()),
+                (to, work_queue)
+            );
         }
-        let refused = prepared(Place::queue("orders"), Some("bills")).map(drop).unwrap_err().to_string();
+        let refused =
+            prepared(Place::queue("orders"), Some("bills")).map(drop).unwrap_err().to_string();
         let says = "line 7 cannot be imported: it belongs to queue \"bills\", which parks in \"bills.parked\"";
         assert!(refused.starts_with(says), "{refused}");
     }
@@ -481,11 +544,18 @@ mod tests {
         let unclear = || Unkept::Unclear { exchange: "ns.park".to_owned() };
         let metrics = MoveMetrics::new("import", "orders.parked", None);
         let mut count = |answers: Vec<Result<(), Unkept>>| {
-            imported.count(answers.into_iter().map(|answer| ((), answer)).collect(), "orders.parked", &metrics)
+            imported.count(
+                answers.into_iter().map(|answer| ((), answer)).collect(),
+                "orders.parked",
+                &metrics,
+            )
         };
         assert!(count(vec![Ok(()), Ok(())]).is_ok());
         let counted = count(vec![Err(refused()), Ok(()), Err(unclear())]);
-        assert!(matches!(&counted, Err(ParkedError::Refused { to }) if to == "queue orders.parked"), "{counted:?}");
+        assert!(
+            matches!(&counted, Err(ParkedError::Refused { to }) if to == "queue orders.parked"),
+            "{counted:?}"
+        );
         let counted = count(vec![Err(unclear())]);
         assert!(matches!(counted, Err(ParkedError::Broker(Error::Lost { .. }))), "{counted:?}");
         assert_eq!(imported.imported, 3);
@@ -497,7 +567,10 @@ mod tests {
         let mut present = Present::default();
         present.add(one);
         present.add(one);
-        assert_eq!([one, other, one, one].map(|identity| present.take(identity)), [true, false, true, false]);
+        assert_eq!(
+            [one, other, one, one].map(|identity| present.take(identity)),
+            [true, false, true, false]
+        );
         assert_ne!(identity("chain-2", b"one"), one);
     }
 }

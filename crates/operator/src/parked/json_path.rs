@@ -4,8 +4,8 @@ use std::str::FromStr;
 
 use serde_json::Value;
 
-/// A path into a JSON document. `*` is any one field or element, and `**` any number of them. A name with other characters is written
-/// in brackets and quotes: `["first name"]`.
+/// A path into a JSON document. `*` is any one field or element, and `**` any number of them. A
+/// name with other characters is written in brackets and quotes: `["first name"]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct JsonPath(Vec<Step>);
 
@@ -26,8 +26,8 @@ impl FromStr for JsonPath {
         while !rest.is_empty() {
             rest = rest.strip_prefix('.').filter(|_| !steps.is_empty()).unwrap_or(rest);
             let step;
-            (step, rest) =
-                step_of(rest).ok_or_else(|| format!("{text:?} is not a path such as customer.items[0].id"))?;
+            (step, rest) = step_of(rest)
+                .ok_or_else(|| format!("{text:?} is not a path such as customer.items[0].id"))?;
             steps.push(step);
         }
         if steps.is_empty() {
@@ -65,9 +65,11 @@ enum Place<'a> {
     Element(usize),
 }
 
-/// All ways through a document are followed at once. With several `**` there can be too many to follow one by one.
+/// All ways through a document are followed at once. With several `**` there can be too many to
+/// follow one by one.
 ///
-/// `reached` says of each step whether it may come next, and of the end whether the path leads to this value.
+/// `reached` says of each step whether it may come next, and of the end whether the path leads to
+/// this value.
 impl JsonPath {
     fn new(mut steps: Vec<Step>) -> Self {
         steps.dedup_by(|step, before| matches!((step, before), (Step::Deep, Step::Deep)));
@@ -92,8 +94,12 @@ impl JsonPath {
             self.inside(reached, place).is_some_and(|reached| self.any_from(&reached, inner, test))
         };
         match value {
-            Value::Object(fields) => fields.iter().any(|(name, inner)| any(Place::Field(name), inner)),
-            Value::Array(items) => items.iter().enumerate().any(|(index, inner)| any(Place::Element(index), inner)),
+            Value::Object(fields) => {
+                fields.iter().any(|(name, inner)| any(Place::Field(name), inner))
+            }
+            Value::Array(items) => {
+                items.iter().enumerate().any(|(index, inner)| any(Place::Element(index), inner))
+            }
             _ => false,
         }
     }
@@ -109,9 +115,14 @@ impl JsonPath {
             }
         };
         match value {
-            Value::Object(fields) => fields.iter_mut().for_each(|(name, inner)| replace(Place::Field(name), inner)),
+            Value::Object(fields) => {
+                fields.iter_mut().for_each(|(name, inner)| replace(Place::Field(name), inner))
+            }
             Value::Array(items) => {
-                items.iter_mut().enumerate().for_each(|(index, inner)| replace(Place::Element(index), inner));
+                items
+                    .iter_mut()
+                    .enumerate()
+                    .for_each(|(index, inner)| replace(Place::Element(index), inner));
             }
             _ => {}
         }
@@ -142,8 +153,12 @@ impl JsonPath {
             match (step, place) {
                 (Step::Deep, _) => self.reach(&mut inner, number),
                 (Step::Any, _) => self.reach(&mut inner, number + 1),
-                (Step::Field(wanted), Place::Field(name)) if wanted == name => self.reach(&mut inner, number + 1),
-                (Step::Index(wanted), Place::Element(index)) if *wanted == index => self.reach(&mut inner, number + 1),
+                (Step::Field(wanted), Place::Field(name)) if wanted == name => {
+                    self.reach(&mut inner, number + 1)
+                }
+                (Step::Index(wanted), Place::Element(index)) if *wanted == index => {
+                    self.reach(&mut inner, number + 1)
+                }
                 (Step::Field(_) | Step::Index(_), _) => {}
             }
         }
@@ -161,8 +176,7 @@ mod tests {
 
     #[test]
     fn a_path_leads_to_fields_elements_and_all_of_them_at_any_depth() {
-        let document =
-            json!({"customer": {"name": "Ada", "tags": ["a", "b"]}, "first name": 1, "items": [{"p": 1}, {"p": 2}]});
+        let document = json!({"customer": {"name": "Ada", "tags": ["a", "b"]}, "first name": 1, "items": [{"p": 1}, {"p": 2}]});
         let check = |path: &str, value: Value, found| {
             let path: JsonPath = path.parse().unwrap();
             assert_eq!(path.any(&document, &|seen| *seen == value), found, "{path:?}");
@@ -220,13 +234,21 @@ mod tests {
             (Step::Index(index), Value::Array(items)) => {
                 items.get(*index).is_some_and(|inner| naive_any(rest, inner, test))
             }
-            (Step::Any, Value::Object(fields)) => fields.values().any(|inner| naive_any(rest, inner, test)),
-            (Step::Any, Value::Array(items)) => items.iter().any(|inner| naive_any(rest, inner, test)),
+            (Step::Any, Value::Object(fields)) => {
+                fields.values().any(|inner| naive_any(rest, inner, test))
+            }
+            (Step::Any, Value::Array(items)) => {
+                items.iter().any(|inner| naive_any(rest, inner, test))
+            }
             (Step::Deep, value) => {
                 naive_any(rest, value, test)
                     || match value {
-                        Value::Object(fields) => fields.values().any(|inner| naive_any(steps, inner, test)),
-                        Value::Array(items) => items.iter().any(|inner| naive_any(steps, inner, test)),
+                        Value::Object(fields) => {
+                            fields.values().any(|inner| naive_any(steps, inner, test))
+                        }
+                        Value::Array(items) => {
+                            items.iter().any(|inner| naive_any(steps, inner, test))
+                        }
                         _ => false,
                     }
             }
@@ -253,13 +275,17 @@ mod tests {
             (Step::Any, Value::Object(fields)) => {
                 fields.values_mut().for_each(|inner| naive_replace(rest, inner, with))
             }
-            (Step::Any, Value::Array(items)) => items.iter_mut().for_each(|inner| naive_replace(rest, inner, with)),
+            (Step::Any, Value::Array(items)) => {
+                items.iter_mut().for_each(|inner| naive_replace(rest, inner, with))
+            }
             (Step::Deep, value) => {
                 match value {
                     Value::Object(fields) => {
                         fields.values_mut().for_each(|inner| naive_replace(steps, inner, with));
                     }
-                    Value::Array(items) => items.iter_mut().for_each(|inner| naive_replace(steps, inner, with)),
+                    Value::Array(items) => {
+                        items.iter_mut().for_each(|inner| naive_replace(steps, inner, with))
+                    }
                     _ => {}
                 }
                 naive_replace(rest, value, with);
@@ -280,7 +306,15 @@ mod tests {
 
     fn steps() -> impl Strategy<Value = Vec<Step>> {
         let field = |name: &str| Step::Field(name.to_owned());
-        let step = vec![field("a"), field("b"), Step::Index(0), Step::Index(1), Step::Any, Step::Deep, Step::Deep];
+        let step = vec![
+            field("a"),
+            field("b"),
+            Step::Index(0),
+            Step::Index(1),
+            Step::Any,
+            Step::Deep,
+            Step::Deep,
+        ];
         prop::collection::vec(prop::sample::select(step), 1..6)
     }
 

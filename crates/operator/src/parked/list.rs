@@ -25,12 +25,14 @@ use crate::parked::ways::exists;
 pub struct ListRequest {
     /// Which messages.
     pub filter: Filter,
-    /// How many messages to look at, at most, from the head of the queue. `None`: all. Default 1,000.
+    /// How many messages to look at, at most, from the head of the queue. `None`: all. Default
+    /// 1,000.
     pub scan: Option<u64>,
     /// How many messages to return one by one at most. All that match are in the groups. Default 0.
     pub rows: usize,
-    /// The operation that this list plans. Each queue that its messages would go to is looked up; the broker logs an error for each that
-    /// does not exist. In a wrong namespace, the plan of a discard or restore fails as the operation would. Default `None`.
+    /// The operation that this list plans. Each queue that its messages would go to is looked up;
+    /// the broker logs an error for each that does not exist. In a wrong namespace, the plan of a
+    /// discard or restore fails as the operation would. Default `None`.
     pub planned: Option<Planned>,
 }
 
@@ -40,9 +42,11 @@ pub struct ListRequest {
 pub enum Planned {
     /// [`Parked::replay`](crate::parked::Parked::replay): messages go to their work queues.
     Replay,
-    /// [`Parked::restore`](crate::parked::Parked::restore): messages go back to the queues that they were discarded from.
+    /// [`Parked::restore`](crate::parked::Parked::restore): messages go back to the queues that
+    /// they were discarded from.
     Restore,
-    /// [`Parked::discard`](crate::parked::Parked::discard): messages go to the discarded queue, which needs no looking up.
+    /// [`Parked::discard`](crate::parked::Parked::discard): messages go to the discarded queue,
+    /// which needs no looking up.
     Discard,
 }
 
@@ -69,21 +73,26 @@ pub struct Listing {
     pub work_queue: Option<String>,
     /// How many there are.
     pub depth: u64,
-    /// How many of them were looked at: fewer if [`scan`](ListRequest::scan) or the filter's limit was reached, if messages were
-    /// held for half of `broker.consumer_timeout`, or if others took some.
+    /// How many of them were looked at: fewer if [`scan`](ListRequest::scan) or the filter's limit
+    /// was reached, if messages were held for half of `broker.consumer_timeout`, or if others took
+    /// some.
     pub looked_at: u64,
     /// How many of those match.
     pub matched: u64,
     /// The matching messages in groups, the largest first.
     pub groups: Vec<Group>,
-    /// How many would go to each queue by the [planned operation](ListRequest::planned), or else by a replay.
+    /// How many would go to each queue by the [planned operation](ListRequest::planned), or else by
+    /// a replay.
     pub destinations: BTreeMap<String, u64>,
-    /// How many would go to other queues than the [first](Self::MOST_DESTINATIONS). Whether those exist is not checked.
+    /// How many would go to other queues than the [first](Self::MOST_DESTINATIONS). Whether those
+    /// exist is not checked.
     pub other_destinations: u64,
-    /// How many would go to each queue that does not exist, if an operation is [planned](ListRequest::planned). It leaves them where
-    /// they are, except that a replay fails if it is the queue that the operator named.
+    /// How many would go to each queue that does not exist, if an operation is
+    /// [planned](ListRequest::planned). It leaves them where they are, except that a replay fails
+    /// if it is the queue that the operator named.
     pub missing_destinations: BTreeMap<String, u64>,
-    /// How many do not say which queue they would go to. The operation leaves them where they are, too.
+    /// How many do not say which queue they would go to. The operation leaves them where they are,
+    /// too.
     pub without_destination: u64,
     /// The first of them, one by one.
     pub messages: Vec<ParkedMessage>,
@@ -102,17 +111,19 @@ const SHOWN_EVERY: Duration = Duration::from_millis(500);
 type ObserveListing<'a> = &'a mut (dyn FnMut(&Listing) + Send);
 
 impl Parked {
-    /// Groups the messages of the queue. They stay in it, in their order. RabbitMQ 3.10 and 4.0 count each look as a delivery.
+    /// Groups the messages of the queue. They stay in it, in their order. RabbitMQ 3.10 and 4.0
+    /// count each look as a delivery.
     ///
     /// # Errors
     ///
-    /// When the broker is unreachable, the queue does not exist, somebody else works on it, looking could do harm, or it was
-    /// [told to stop](Self::stopped_by).
+    /// When the broker is unreachable, the queue does not exist, somebody else works on it, looking
+    /// could do harm, or it was [told to stop](Self::stopped_by).
     pub async fn list(&self, request: &ListRequest) -> Result<Listing, ParkedError> {
         self.list_with(request, None).await
     }
 
-    /// As [`list`](Self::list). `observe` is shown what was seen so far: after the first 1,000 messages, and then twice a second.
+    /// As [`list`](Self::list). `observe` is shown what was seen so far: after the first 1,000
+    /// messages, and then twice a second.
     ///
     /// # Errors
     ///
@@ -150,13 +161,19 @@ impl Parked {
         }
         let (listing, _) = self.list_in(session, request, &mut self.stop.clone(), observe).await?;
         match request.planned {
-            Some(Planned::Replay | Planned::Restore) => self.check_destinations(session, listing).await,
+            Some(Planned::Replay | Planned::Restore) => {
+                self.check_destinations(session, listing).await
+            }
             Some(Planned::Discard) | None => Ok(listing),
         }
     }
 
     /// Tells the queues that do not exist, or cannot be served, from those that do.
-    async fn check_destinations(&self, session: &Session, mut listing: Listing) -> Result<Listing, ParkedError> {
+    async fn check_destinations(
+        &self,
+        session: &Session,
+        mut listing: Listing,
+    ) -> Result<Listing, ParkedError> {
         for (queue, count) in std::mem::take(&mut listing.destinations) {
             let looked = tokio::select! {
                 biased;
@@ -186,7 +203,8 @@ impl Parked {
             .scan(session, request.scan, stop, |message, held| {
                 let position = message.position;
                 builder.add(message, held);
-                let is_due = shown_at.map_or(position >= FIRST_SHOWN, |at| at.elapsed() >= SHOWN_EVERY);
+                let is_due =
+                    shown_at.map_or(position >= FIRST_SHOWN, |at| at.elapsed() >= SHOWN_EVERY);
                 if let Some(observe) = observe.as_mut().filter(|_| is_due) {
                     shown_at = Some(Instant::now());
                     observe(&builder.listing(depth.max(position), position));
@@ -197,7 +215,8 @@ impl Parked {
         Ok((builder.listing(scanned.depth, scanned.looked_at), scanned))
     }
 
-    /// Stops a ramp before it begins if the number of messages that match is not the expected one, or if the count is told to stop.
+    /// Stops a ramp before it begins if the number of messages that match is not the expected one,
+    /// or if the count is told to stop.
     pub(super) async fn check_expected(
         &self,
         session: &Session,
@@ -207,7 +226,9 @@ impl Parked {
     ) -> Result<(), ParkedError> {
         let Some(expected) = expected else { return Ok(()) };
         match self.list_in(session, &ListRequest::all(filter.clone()), stop, None).await {
-            Ok((Listing { matched, .. }, scanned)) if matched == expected => scanned.complete(&self.queue)?,
+            Ok((Listing { matched, .. }, scanned)) if matched == expected => {
+                scanned.complete(&self.queue)?
+            }
             Ok((Listing { matched: found, .. }, _)) => ramp.stop(Stop::Unexpected { found }),
             Err(ParkedError::Stopped) => ramp.stop(Stop::Requested),
             Err(error) => return Err(error),
@@ -312,7 +333,10 @@ mod tests {
     #[test]
     fn a_list_of_all_is_bounded_by_its_filter_alone() {
         let filter = Filter { limit: Some(7), ..Filter::chain("chain-7") };
-        assert_eq!(ListRequest::all(filter.clone()), ListRequest { filter, scan: None, rows: 0, planned: None });
+        assert_eq!(
+            ListRequest::all(filter.clone()),
+            ListRequest { filter, scan: None, rows: 0, planned: None }
+        );
     }
 
     #[test]
@@ -324,7 +348,10 @@ mod tests {
             destinations.add(None);
         }
         let Destinations { told_apart, others, none } = destinations;
-        assert_eq!((told_apart.len(), told_apart["queue-0"], told_apart["queue-999"]), (1_000, 2_001, 1));
+        assert_eq!(
+            (told_apart.len(), told_apart["queue-0"], told_apart["queue-999"]),
+            (1_000, 2_001, 1)
+        );
         assert_eq!((told_apart.values().sum::<u64>(), others, none), (2_000 + 1_000, 1_000, 2_000));
     }
 }

@@ -1,11 +1,14 @@
 //! Takes messages from the head of a queue and gives them back, each in its place.
 //!
-//! A subscription with a prefetch brings so many messages and no more. AMQP's prefetch ends at 65,535, so more messages need several
-//! subscriptions, each on a channel of its own and each full before the next one begins. They are given back in the same order: on 4.3
-//! by one `basic.nack`, which counts as no delivery; before by closing the channel, because on 3.10 a nack scrambles the order.
+//! A subscription with a prefetch brings so many messages and no more. AMQP's prefetch ends at
+//! 65,535, so more messages need several subscriptions, each on a channel of its own and each full
+//! before the next one begins. They are given back in the same order: on 4.3 by one `basic.nack`,
+//! which counts as no delivery; before by closing the channel, because on 3.10 a nack scrambles the
+//! order.
 //!
-//! The broker keeps what was given back in a line of its own, before all other messages, and what is given back next joins its end (4.0
-//! and 4.3). So what a look takes of a longer line comes to stand behind the rest of that line.
+//! The broker keeps what was given back in a line of its own, before all other messages, and what
+//! is given back next joins its end (4.0 and 4.3). So what a look takes of a longer line comes to
+//! stand behind the rest of that line.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,19 +40,22 @@ use rehop::topology::Arguments;
 
 /// How long nothing comes before the queue's depth is looked at: it may have shrunk.
 const SILENCE: Duration = Duration::from_millis(500);
-/// After so many silences in a row, with nothing ready in the queue, it counts as empty. What is not ready may be on its way here, and a
-/// busy broker takes its time.
+/// After so many silences in a row, with nothing ready in the queue, it counts as empty. What is
+/// not ready may be on its way here, and a busy broker takes its time.
 const SILENCES: u32 = 10;
-/// How long the broker may take to send what a subscription has room for. Quorum queues agree on each ack first.
+/// How long the broker may take to send what a subscription has room for. Quorum queues agree on
+/// each ack first.
 const ARRIVAL: Duration = Duration::from_secs(3);
 /// How long what was given back may take to be in the queue again.
 const RETURN: Duration = Duration::from_secs(10);
-/// Acks and nacks that the broker reads right before a channel is closed can be lost (3.10, 4.0 and 4.3).
+/// Acks and nacks that the broker reads right before a channel is closed can be lost (3.10, 4.0 and
+/// 4.3).
 const LINGER: Duration = Duration::from_millis(200);
-/// How many bytes of messages may be on their way to this process, and again as many of bodies on their way from it.
+/// How many bytes of messages may be on their way to this process, and again as many of bodies on
+/// their way from it.
 pub(super) const BYTES_UNDER_WAY: u64 = 64 * 1024 * 1024;
-/// The first subscription brings one message. The second brings this many, or as many as are moved at a time, unless the first message
-/// shows that these would be too large.
+/// The first subscription brings one message. The second brings this many, or as many as are moved
+/// at a time, unless the first message shows that these would be too large.
 const SECOND: u64 = 256;
 
 /// Messages that this process holds.
@@ -64,7 +70,8 @@ pub(crate) struct Look<'a> {
     moving: Option<u64>,
     /// Whether it asks for the ack timeout of the settings.
     asks: bool,
-    /// When nothing will have come for long enough. Kept here, because [`arrival`](Self::arrival) may be dropped before.
+    /// When nothing will have come for long enough. Kept here, because [`arrival`](Self::arrival)
+    /// may be dropped before.
     silent_at: Option<Instant>,
     /// How often in a row nothing came while nothing was ready.
     silences: u32,
@@ -84,8 +91,8 @@ struct Subscription {
 }
 
 impl Subscription {
-    /// Waits for what the broker has sent, or will send for the last acks: what arrives after the rest was given back would come to stand
-    /// before it.
+    /// Waits for what the broker has sent, or will send for the last acks: what arrives after the
+    /// rest was given back would come to stand before it.
     async fn arrive(&mut self, session: &Session, queue: &ShortString) -> Result<(), Error> {
         let until = Instant::now() + ARRIVAL;
         while self.brought < u64::from(self.prefetch) + self.acked && Instant::now() < until {
@@ -142,14 +149,16 @@ impl<'a> Look<'a> {
         })
     }
 
-    /// Whether the queue is as rehop declares it, and so a quorum queue. Then 4.3 gives a subscription the ack timeout that it asks for.
+    /// Whether the queue is as rehop declares it, and so a quorum queue. Then 4.3 gives a
+    /// subscription the ack timeout that it asks for.
     pub(crate) fn asking(mut self, is_own: bool) -> Self {
         self.asks = is_own;
         self
     }
 
-    /// For messages that are moved, so many at a time. Nothing answers an ack, so only the prefetch bounds how many are acked while the
-    /// broker does not know it yet. A subscription that fills with messages that stay is followed by a larger one, because each is a channel.
+    /// For messages that are moved, so many at a time. Nothing answers an ack, so only the prefetch
+    /// bounds how many are acked while the broker does not know it yet. A subscription that fills
+    /// with messages that stay is followed by a larger one, because each is a channel.
     pub(crate) fn moving(mut self, at_once: usize) -> Self {
         self.moving = Some(at_once as u64);
         self
@@ -161,13 +170,14 @@ impl<'a> Look<'a> {
         self
     }
 
-    /// Makes sure that another message can come, if at most so many more are wanted. Not to be dropped halfway: messages would go back
-    /// to another place than their own.
+    /// Makes sure that another message can come, if at most so many more are wanted. Not to be
+    /// dropped halfway: messages would go back to another place than their own.
     pub(crate) async fn prepare(&mut self, wanted: u64) -> Result<(), Error> {
         let is_first = self.subscriptions.len() == 1;
         if let Some(last) = self.subscriptions.last_mut()
-            // The first subscription brought its message to show its delivery count. When that is acked, it must not bring another. A full one is
-            // cancelled as well, because a queue with a single active consumer delivers nothing to the next one before that.
+            // The first subscription brought its message to show its delivery count. When that is
+            // acked, it must not bring another. A full one is cancelled as well, because a queue
+            // with a single active consumer delivers nothing to the next one before that.
             && (last.kept == last.prefetch || (is_first && last.brought > 0))
         {
             last.cancel(self.session.limit).await?;
@@ -181,13 +191,17 @@ impl<'a> Look<'a> {
         Ok(())
     }
 
-    /// The next message, once [`prepare`](Self::prepare) has returned. `None` if the queue has no more, or if none has come by `until`:
-    /// another consumer may get them all.
+    /// The next message, once [`prepare`](Self::prepare) has returned. `None` if the queue has no
+    /// more, or if none has come by `until`: another consumer may get them all.
     ///
     /// # Errors
     ///
     /// [`ParkedError::Stopped`] once `stop` has completed.
-    pub(crate) async fn next(&mut self, stop: StopSignal<'_>, until: Instant) -> Result<Option<Held>, ParkedError> {
+    pub(crate) async fn next(
+        &mut self,
+        stop: StopSignal<'_>,
+        until: Instant,
+    ) -> Result<Option<Held>, ParkedError> {
         loop {
             // Nothing else of a look may be dropped halfway.
             let arrived = tokio::select! {
@@ -204,7 +218,8 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// The next message, or `None` if nothing came for a while. May be dropped at any time, because it asks the broker nothing.
+    /// The next message, or `None` if nothing came for a while. May be dropped at any time, because
+    /// it asks the broker nothing.
     pub(crate) async fn arrival(&mut self) -> Result<Option<Held>, Error> {
         let subscription = self.subscriptions.len() - 1;
         let last = &mut self.subscriptions[subscription];
@@ -246,7 +261,8 @@ impl<'a> Look<'a> {
         self.subscriptions[held.subscription].kept += 1;
     }
 
-    /// Acks messages whose copies are confirmed. Returns how many: those of a channel that is gone come again.
+    /// Acks messages whose copies are confirmed. Returns how many: those of a channel that is gone
+    /// come again.
     pub(crate) fn ack<'h>(&mut self, moved: impl IntoIterator<Item = &'h Held>) -> u64 {
         let mut tags: BTreeMap<usize, Vec<u64>> = BTreeMap::new();
         for held in moved {
@@ -305,7 +321,8 @@ impl<'a> Look<'a> {
             is_all_back &= session.returned(&queue, before + subscription.unacked()).await?;
         }
         if session.nack_is_free {
-            // Once its messages are back, the broker has processed the nack, and closing cannot lose it.
+            // Once its messages are back, the broker has processed the nack, and closing cannot
+            // lose it.
             if !is_all_back {
                 tokio::time::sleep(LINGER).await;
             }
@@ -317,7 +334,8 @@ impl<'a> Look<'a> {
     }
 
     async fn subscribe(&self, prefetch: u16) -> Result<Subscription, Error> {
-        let (channel, limit, what) = (self.session.channel().await?, self.session.limit, self.what());
+        let (channel, limit, what) =
+            (self.session.channel().await?, self.session.limit, self.what());
         answer(&what, limit, channel.set_prefetch(prefetch)).await?;
         let mut arguments = Arguments::new();
         if self.asks {
@@ -327,11 +345,21 @@ impl<'a> Look<'a> {
         let consuming = subscribe(&*channel, self.queue.clone(), options, table(&arguments)?);
         let stream = answer(&what, limit, consuming).await?;
         let settled = SettledTags::default();
-        Ok(Subscription { channel, stream, prefetch, kept: 0, brought: 0, acked: 0, settled, is_cancelled: false })
+        Ok(Subscription {
+            channel,
+            stream,
+            prefetch,
+            kept: 0,
+            brought: 0,
+            acked: 0,
+            settled,
+            is_cancelled: false,
+        })
     }
 
     fn next_prefetch(&self, wanted: u64) -> u16 {
-        let kept: u64 = self.subscriptions.iter().map(|subscription| u64::from(subscription.kept)).sum();
+        let kept: u64 =
+            self.subscriptions.iter().map(|subscription| u64::from(subscription.kept)).sum();
         let demand = Demand {
             subscriptions: self.subscriptions.len(),
             wanted: wanted.min(u64::from(self.largest_prefetch)),
@@ -348,8 +376,8 @@ impl<'a> Look<'a> {
 }
 
 impl Session {
-    /// Waits until a queue has this many messages again, though not forever: others may take some. Returns whether it has
-    /// exactly that many: with more, it is unclear whose they are.
+    /// Waits until a queue has this many messages again, though not forever: others may take some.
+    /// Returns whether it has exactly that many: with more, it is unclear whose they are.
     async fn returned(&self, queue: &ShortString, wanted: u64) -> Result<bool, Error> {
         let until = Instant::now() + RETURN;
         let channel = self.channel().await?;
@@ -377,8 +405,8 @@ impl Session {
     }
 }
 
-/// A queue whose leader does not answer counts as empty: a leader that is silent for some seconds must not end a look half way, and
-/// nothing but the end of a look depends on it.
+/// A queue whose leader does not answer counts as empty: a leader that is silent for some seconds
+/// must not end a look half way, and nothing but the end of a look depends on it.
 fn or_none(depth: Result<u64, Error>) -> Result<u64, Error> {
     match depth {
         Err(Error::Unavailable { .. }) => Ok(0),
@@ -401,7 +429,8 @@ struct Demand {
     bytes: u64,
 }
 
-/// The size of a message. Anyone may have filled its headers, up to a frame, and left its body empty.
+/// The size of a message. Anyone may have filled its headers, up to a frame, and left its body
+/// empty.
 pub(super) fn size(properties: &BasicProperties, body: &[u8]) -> u64 {
     let headers = properties.headers().as_ref().map_or(0, |headers| table_size(headers.inner()));
     (headers + body.len()) as u64
@@ -417,8 +446,9 @@ struct Moving {
 }
 
 impl Demand {
-    /// How many messages the next subscription may bring. One message first, for its delivery count and its size; then as many as are
-    /// wanted and memory allows, by the average size of those that have come.
+    /// How many messages the next subscription may bring. One message first, for its delivery count
+    /// and its size; then as many as are wanted and memory allows, by the average size of those
+    /// that have come.
     fn prefetch(self) -> u16 {
         let most = match self.subscriptions {
             0 => 1,

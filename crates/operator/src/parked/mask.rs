@@ -1,5 +1,5 @@
-//! What an operator sees of headers and bodies: as JSON, and without what is masked. Headers are masked by name, and values in JSON bodies by
-//! path. Pure.
+//! What an operator sees of headers and bodies: as JSON, and without what is masked. Headers are
+//! masked by name, and values in JSON bodies by path. Pure.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,8 @@ impl Mask {
     /// When a path is malformed.
     pub(crate) fn new(settings: &MaskSettings) -> Result<Self, SettingsError> {
         let path = |(index, path): (usize, &String)| {
-            path.parse().map_err(|problem| SettingsError::invalid(format!("mask.json.{index}"), problem))
+            path.parse()
+                .map_err(|problem| SettingsError::invalid(format!("mask.json.{index}"), problem))
         };
         Ok(Self {
             headers: settings.headers.iter().map(|pattern| pattern.to_lowercase()).collect(),
@@ -47,15 +48,17 @@ impl Mask {
         self.headers.iter().any(|pattern| wildcard(pattern, &header))
     }
 
-    /// The body with its masked values; `None` if it is not JSON, or nothing in it is masked. A body that begins like JSON and is not is
-    /// masked as a whole: nobody can tell where its secrets are.
+    /// The body with its masked values; `None` if it is not JSON, or nothing in it is masked. A
+    /// body that begins like JSON and is not is masked as a whole: nobody can tell where its
+    /// secrets are.
     pub(crate) fn json(&self, body: &[u8]) -> Option<Value> {
         if self.json.is_empty() {
             return None;
         }
         let Ok(mut document) = serde_json::from_slice::<Value>(body) else {
             let text = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body).trim_ascii_start();
-            return matches!(text.first(), Some(b'{' | b'[')).then(|| Value::String(MASKED.to_owned()));
+            return matches!(text.first(), Some(b'{' | b'['))
+                .then(|| Value::String(MASKED.to_owned()));
         };
         let before = document.clone();
         for path in &self.json {
@@ -85,7 +88,11 @@ fn wildcard(pattern: &str, text: &str) -> bool {
 /// All headers as plain JSON, in which bytes are hexadecimal.
 pub(crate) fn headers_json(properties: &BasicProperties) -> Value {
     let fields = properties.headers().iter().flat_map(|table| table.inner().iter());
-    Value::Object(fields.map(|(name, value)| (name.as_str().to_owned(), plain(&HeaderValue::of(value)))).collect())
+    Value::Object(
+        fields
+            .map(|(name, value)| (name.as_str().to_owned(), plain(&HeaderValue::of(value))))
+            .collect(),
+    )
 }
 
 /// The same with masked values.
@@ -110,9 +117,9 @@ fn plain(value: &HeaderValue<'_>) -> Value {
         HeaderValue::Text(text) => json!(text),
         HeaderValue::Bytes(bytes) => json!(hex(bytes)),
         HeaderValue::List(values) => Value::Array(values.iter().map(plain).collect()),
-        HeaderValue::Table(entries) => {
-            Value::Object(entries.iter().map(|(name, value)| ((*name).to_owned(), plain(value))).collect())
-        }
+        HeaderValue::Table(entries) => Value::Object(
+            entries.iter().map(|(name, value)| ((*name).to_owned(), plain(value))).collect(),
+        ),
         other => json!(format!("{other:?}")),
     }
 }
@@ -160,11 +167,20 @@ mod tests {
     #[test]
     fn json_values_are_masked_by_path_and_other_bodies_stay_as_they_are() {
         let mask = mask(&[], &["**.password", "card.number"]);
-        let masked = mask.json(br#"{"user": {"password": {"a": 1}}, "card": {"number": 4, "type": "x"}}"#).unwrap();
-        assert_eq!(masked, json!({"user": {"password": "***"}, "card": {"number": "***", "type": "x"}}));
+        let masked = mask
+            .json(br#"{"user": {"password": {"a": 1}}, "card": {"number": 4, "type": "x"}}"#)
+            .unwrap();
+        assert_eq!(
+            masked,
+            json!({"user": {"password": "***"}, "card": {"number": "***", "type": "x"}})
+        );
         assert_eq!(mask.json(b"{\"a\": 1}"), None);
         assert_eq!(mask.json(b"not JSON"), None);
-        for broken in [&b"{\"password\": \"x\""[..], b" [{\"password\": 1},]", b"\xef\xbb\xbf{\"password\": 1}"] {
+        for broken in [
+            &b"{\"password\": \"x\""[..],
+            b" [{\"password\": 1},]",
+            b"\xef\xbb\xbf{\"password\": 1}",
+        ] {
             assert_eq!(mask.json(broken), Some(json!("***")));
         }
         assert_eq!(Mask::nothing().json(b"{\"password\": 1}"), None);
@@ -173,7 +189,9 @@ mod tests {
     #[test]
     fn the_defaults_hide_credentials() {
         let mask = Mask::new(&MaskSettings::default()).unwrap();
-        assert!(mask.hides("Authorization") && mask.hides("X-Api-Key") && !mask.hides("traceparent"));
+        assert!(
+            mask.hides("Authorization") && mask.hides("X-Api-Key") && !mask.hides("traceparent")
+        );
         assert!(mask.json(br#"{"a": {"password": "hunter2"}}"#).is_some());
     }
 
@@ -181,11 +199,13 @@ mod tests {
     fn people_see_headers_as_plain_json_without_what_is_masked() {
         let text = |text: &str| AMQPValue::LongString(text.into());
         let inner = table([("bytes", AMQPValue::LongString(vec![0xff, 0x0a].into()))]);
-        let headers =
-            table([("tenant", text("a")), ("authorization", text("secret")), ("of", AMQPValue::FieldTable(inner))]);
+        let headers = table([
+            ("tenant", text("a")),
+            ("authorization", text("secret")),
+            ("of", AMQPValue::FieldTable(inner)),
+        ]);
         let properties = BasicProperties::default().with_headers(headers);
-        let seen =
-            |authorization: &str| json!({ "tenant": "a", "authorization": authorization, "of": { "bytes": "ff0a" } });
+        let seen = |authorization: &str| json!({ "tenant": "a", "authorization": authorization, "of": { "bytes": "ff0a" } });
         assert_eq!(headers_json(&properties), seen("secret"));
         let masked = masked_headers(&properties, &Mask::new(&MaskSettings::default()).unwrap());
         assert_eq!(serde_json::to_value(masked).unwrap(), seen(MASKED));

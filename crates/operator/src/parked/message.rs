@@ -41,9 +41,11 @@ impl Place {
     pub(crate) fn resting(&self, names: &Names, resolved: &Resolved) -> Result<String, Error> {
         Ok(match self {
             Self::Queue(queue) if queue.is_empty() => {
-                return Err(
-                    SettingsError::invalid("queue".to_owned(), "a queue's name must not be empty".to_owned()).into()
-                );
+                return Err(SettingsError::invalid(
+                    "queue".to_owned(),
+                    "a queue's name must not be empty".to_owned(),
+                )
+                .into());
             }
             Self::Queue(queue) => resolved.queue(queue)?.parked,
             Self::Stray => names.stray(),
@@ -62,16 +64,18 @@ impl std::fmt::Display for Place {
     }
 }
 
-/// A message in a parked, stray or discarded queue: everything but its body and the producer's headers.
+/// A message in a parked, stray or discarded queue: everything but its body and the producer's
+/// headers.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct ParkedMessage {
     /// Its place in the queue, from 1.
     pub position: u64,
-    /// The id of its chain: the header, else one derived from its trace, its `message_id` or its content, which is the same at each
-    /// look.
+    /// The id of its chain: the header, else one derived from its trace, its `message_id` or its
+    /// content, which is the same at each look.
     pub chain: String,
-    /// Why it was parked: a [`Reason`](rehop::Reason), the broker's reason such as `delivery_limit`, or `unknown`.
+    /// Why it was parked: a [`Reason`](rehop::Reason), the broker's reason such as
+    /// `delivery_limit`, or `unknown`.
     pub reason: String,
     /// The class of its last failure.
     pub class: Option<String>,
@@ -83,7 +87,8 @@ pub struct ParkedMessage {
     pub routing_key: String,
     /// The work queue that a replay would send it to. `None` if nothing in the message tells it.
     pub destination: Option<String>,
-    /// Attempts so far, including those that ended in a crash. For a message that the broker parked: only those before its last wait.
+    /// Attempts so far, including those that ended in a crash. For a message that the broker
+    /// parked: only those before its last wait.
     pub attempts: u32,
     /// Waits so far.
     pub hops: u32,
@@ -111,7 +116,8 @@ pub struct ParkedMessage {
     pub traceparent: Option<String>,
     /// The size of its body in bytes.
     pub size: u64,
-    /// How often the broker gave it back to its present queue, by the count that a delivery limit applies to.
+    /// How often the broker gave it back to its present queue, by the count that a delivery limit
+    /// applies to.
     pub returns: u32,
 }
 
@@ -149,8 +155,10 @@ impl Interpreter {
     pub(crate) fn read(&self, raw: Raw<'_>, position: u64) -> ParkedMessage {
         let at_rest = read(raw.properties, &self.expiry_header);
         let is_from_park = raw.exchange == self.names.park();
-        // The broker has moved it from its work queue. What rehop writes into parked copies would then be a forgery.
-        let broker = at_rest.deaths.first().filter(|death| is_from_park && death.queue == raw.routing_key);
+        // The broker has moved it from its work queue. What rehop writes into parked copies would
+        // then be a forgery.
+        let broker =
+            at_rest.deaths.first().filter(|death| is_from_park && death.queue == raw.routing_key);
         let is_first_delivery = broker.is_some_and(|death| !self.is_ours(&death.exchange));
         let reason = match (broker, &at_rest.reason, at_rest.deaths.first()) {
             (Some(death), _, _) => death.reason.clone(),
@@ -166,7 +174,8 @@ impl Interpreter {
             Some(_) => died_at,
             None => at_rest.parked_at.or(last.map(|error| error.at)).or(died_at),
         };
-        let text = |property: &Option<ShortString>| property.as_ref().map(|text| text.as_str().to_owned());
+        let text =
+            |property: &Option<ShortString>| property.as_ref().map(|text| text.as_str().to_owned());
         ParkedMessage {
             position,
             chain: chain(&at_rest, raw),
@@ -195,14 +204,16 @@ impl Interpreter {
         }
     }
 
-    /// Refuses a message that another namespace has parked. Where the queue's arguments name no namespace, only the message's exchange does.
+    /// Refuses a message that another namespace has parked. Where the queue's arguments name no
+    /// namespace, only the message's exchange does.
     ///
     /// # Errors
     ///
     /// [`ParkedError::OtherNamespace`].
     pub(crate) fn check_parked_by(&self, queue: &str, exchange: &str) -> Result<(), ParkedError> {
         let namespace = self.names.namespace();
-        let parked_by = exchange.strip_suffix(".park").filter(|_| matches!(self.place, Place::Queue(_)));
+        let parked_by =
+            exchange.strip_suffix(".park").filter(|_| matches!(self.place, Place::Queue(_)));
         match parked_by.filter(|other| !other.is_empty() && *other != namespace) {
             Some(other) => Err(ParkedError::OtherNamespace {
                 queue: queue.to_owned(),
@@ -213,8 +224,8 @@ impl Interpreter {
         }
     }
 
-    /// The work queue. The exchanges that lead to parked and discarded queues route by its name, so several work queues may share a
-    /// parked one.
+    /// The work queue. The exchanges that lead to parked and discarded queues route by its name, so
+    /// several work queues may share a parked one.
     fn destination(&self, at_rest: &AtRest, raw: Raw<'_>, is_from_park: bool) -> Option<String> {
         let routed = is_from_park || raw.exchange == self.names.discarded();
         if routed && !raw.routing_key.is_empty() {
@@ -222,30 +233,41 @@ impl Interpreter {
         }
         match &self.place {
             Place::Queue(queue) => Some(queue.clone()),
-            Place::Stray | Place::Discarded => at_rest.return_to.clone().filter(|queue| !queue.is_empty()),
+            Place::Stray | Place::Discarded => {
+                at_rest.return_to.clone().filter(|queue| !queue.is_empty())
+            }
         }
     }
 
     /// What it was first published to.
     fn origin(&self, at_rest: &AtRest, raw: Raw<'_>, is_first_delivery: bool) -> (String, String) {
         let present = (raw.exchange.to_owned(), raw.routing_key.to_owned());
-        // A parked message that a policy has moved on was published with the work queue's name as its routing key.
+        // A parked message that a policy has moved on was published with the work queue's name as
+        // its routing key.
         let (park, stray) = (self.names.park(), self.names.stray());
-        let death = at_rest.deaths.iter().find(|death| death.exchange != park && death.exchange != stray);
+        let death =
+            at_rest.deaths.iter().find(|death| death.exchange != park && death.exchange != stray);
         let (exchange, routing_key) =
             death.map_or(present, |death| (death.exchange.clone(), death.routing_key.clone()));
         match &at_rest.exchange {
             // A waiting copy has no routing key header: it was published with that key.
-            Some(origin) if !is_first_delivery => (origin.clone(), at_rest.routing_key.clone().unwrap_or(routing_key)),
+            Some(origin) if !is_first_delivery => {
+                (origin.clone(), at_rest.routing_key.clone().unwrap_or(routing_key))
+            }
             _ => (exchange, routing_key),
         }
     }
 
-    /// Whether a message that the broker dead-lettered had come home from a wait, or was on its way there.
+    /// Whether a message that the broker dead-lettered had come home from a wait, or was on its way
+    /// there.
     fn is_ours(&self, exchange: &str) -> bool {
         let homes = self.names.homes();
-        [homes.return_exchange, homes.delay_exchange, self.names.wait()].iter().any(|name| name == exchange)
-            || exchange.strip_prefix(&homes.after_prefix).is_some_and(|millis| millis.parse::<u64>().is_ok())
+        [homes.return_exchange, homes.delay_exchange, self.names.wait()]
+            .iter()
+            .any(|name| name == exchange)
+            || exchange
+                .strip_prefix(&homes.after_prefix)
+                .is_some_and(|millis| millis.parse::<u64>().is_ok())
     }
 }
 
@@ -257,7 +279,11 @@ impl ParkedMessage {
     }
 
     /// What a trace says of its rest when it goes back to this work queue.
-    pub(crate) fn resting<'a>(&'a self, queue: &'a str, properties: &BasicProperties) -> Resting<'a> {
+    pub(crate) fn resting<'a>(
+        &'a self,
+        queue: &'a str,
+        properties: &BasicProperties,
+    ) -> Resting<'a> {
         let trace = TraceOf {
             traceparent: self.traceparent.as_deref(),
             queue,
@@ -268,7 +294,8 @@ impl ParkedMessage {
     }
 }
 
-/// The same derivation as for a span of a message that has no id yet; failing that, one from the content.
+/// The same derivation as for a span of a message that has no id yet; failing that, one from the
+/// content.
 fn chain(at_rest: &AtRest, raw: Raw<'_>) -> String {
     if let Some(id) = &at_rest.chain_id {
         return id.clone();
@@ -278,7 +305,9 @@ fn chain(at_rest: &AtRest, raw: Raw<'_>) -> String {
         let (_, trace, span) = (parts.next()?, parts.next()?, parts.next()?);
         (trace.len() == 32 && span.len() == 16).then(|| format!("{trace}-{span}"))
     });
-    let message_id = || raw.properties.message_id().as_ref().map(|id| id.to_string()).filter(|id| !id.is_empty());
+    let message_id = || {
+        raw.properties.message_id().as_ref().map(|id| id.to_string()).filter(|id| !id.is_empty())
+    };
     trace.or_else(message_id).unwrap_or_else(|| {
         let mut hasher = DefaultHasher::new();
         (raw.routing_key, raw.body, raw.properties.timestamp()).hash(&mut hasher);
@@ -311,23 +340,30 @@ mod tests {
 
     #[test]
     fn a_message_that_another_namespace_has_parked_is_refused() {
-        let of = |place| Interpreter { names: Names::new("ns"), place, expiry_header: String::new() };
-        let check = |place, exchange: &str| of(place).check_parked_by("orders.parked", exchange).err();
+        let of =
+            |place| Interpreter { names: Names::new("ns"), place, expiry_header: String::new() };
+        let check =
+            |place, exchange: &str| of(place).check_parked_by("orders.parked", exchange).err();
         for own in ["ns.park", "", "shop", ".park", "parked", "other.stray"] {
             assert!(check(Place::queue("orders"), own).is_none(), "{own}");
         }
         let refused = check(Place::queue("orders"), "other.park").unwrap().to_string();
         assert!(
-            refused.contains("belongs to namespace \"other\"") && refused.contains("--namespace other"),
+            refused.contains("belongs to namespace \"other\"")
+                && refused.contains("--namespace other"),
             "{refused}"
         );
-        assert!(check(Place::Stray, "other.park").is_none() && check(Place::Discarded, "other.park").is_none());
+        assert!(
+            check(Place::Stray, "other.park").is_none()
+                && check(Place::Discarded, "other.park").is_none()
+        );
     }
 
     #[test]
     fn a_message_that_died_on_any_way_home_had_been_delivered_before() {
         let names = Names::new("ns");
-        let interpreter = Interpreter { names, place: Place::queue("orders"), expiry_header: String::new() };
+        let interpreter =
+            Interpreter { names, place: Place::queue("orders"), expiry_header: String::new() };
         for ours in ["ns.return", "ns.wait", "ns.after.400", "ns.delay"] {
             assert!(interpreter.is_ours(ours), "{ours}");
         }

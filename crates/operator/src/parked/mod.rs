@@ -1,11 +1,14 @@
 //! Parked, stray and discarded messages: see them, understand them, and send them back.
 //!
-//! Everything works on the queues themselves, without a database. [`Parked`] is the handle. Nothing is lost by any of this: a message
-//! is published and confirmed elsewhere before it is acked here, and what is only looked at goes back to its place.
+//! Everything works on the queues themselves, without a database. [`Parked`] is the handle. Nothing
+//! is lost by any of this: a message is published and confirmed elsewhere before it is acked here,
+//! and what is only looked at goes back to its place.
 //!
-//! Three files tell how a message is moved: `look` takes it, `carry` chooses what is moved and when, and `under_way` publishes it.
+//! Three files tell how a message is moved: `look` takes it, `carry` chooses what is moved and
+//! when, and `under_way` publishes it.
 //!
-//! Whatever comes out of a message was written by anyone. Escape it before it reaches a terminal or a page.
+//! Whatever comes out of a message was written by anyone. Escape it before it reaches a terminal or
+//! a page.
 
 mod arguments;
 mod carry;

@@ -25,9 +25,11 @@ use rehop::settings::{BrokerSettings, TopologyMode};
 
 /// Messages that rest in a queue, and what an operator can do with them.
 ///
-/// Each call opens connections of its own, and takes a lock on the queue, so that two operators do not disturb each other. To end a look
-/// early, use [`stopped_by`](Self::stopped_by). A call that is dropped, or whose process is killed, also gives back what it holds, but
-/// after a look at more than 256 messages perhaps in another order: then the broker closes several channels, in an order of its own.
+/// Each call opens connections of its own, and takes a lock on the queue, so that two operators do
+/// not disturb each other. To end a look early, use [`stopped_by`](Self::stopped_by). A call that
+/// is dropped, or whose process is killed, also gives back what it holds, but after a look at more
+/// than 256 messages perhaps in another order: then the broker closes several channels, in an order
+/// of its own.
 ///
 /// ```no_run
 /// use rehop_operator::parked::{ListRequest, Parked, Place, ReplayRequest};
@@ -51,7 +53,8 @@ pub struct Parked {
     declared: Topology,
     pub(super) resolved: Resolved,
     pub(super) prefetch: u16,
-    /// Completes when looks are to end early. Only clones of it are polled, because it must not be polled again once it has completed.
+    /// Completes when looks are to end early. Only clones of it are polled, because it must not be
+    /// polled again once it has completed.
     pub(super) stop: Shared<BoxFuture<'static, ()>>,
     /// Whether a management API is known, which shows policies.
     has_management: bool,
@@ -71,7 +74,11 @@ impl Parked {
         Ok(Self {
             broker: settings.broker.clone(),
             mask: Mask::new(&settings.mask)?,
-            interpreter: Arc::new(Interpreter { names, place, expiry_header: settings.expiry_header.clone() }),
+            interpreter: Arc::new(Interpreter {
+                names,
+                place,
+                expiry_header: settings.expiry_header.clone(),
+            }),
             queue,
             declared,
             resolved,
@@ -81,10 +88,11 @@ impl Parked {
         })
     }
 
-    /// Ends looks early when this completes: [`list`](Self::list), [`show`](Self::show), [`body`](Self::body), [`export`](Self::export),
-    /// [`check_import`](Self::check_import) and [`edit`](Self::edit) then give everything back, each message in its place, and return
-    /// [`ParkedError::Stopped`]. An edit that has sent its message only ends its wait for the fate. What moves messages takes a `stop` of
-    /// its own. Default: never.
+    /// Ends looks early when this completes: [`list`](Self::list), [`show`](Self::show),
+    /// [`body`](Self::body), [`export`](Self::export), [`check_import`](Self::check_import) and
+    /// [`edit`](Self::edit) then give everything back, each message in its place, and return
+    /// [`ParkedError::Stopped`]. An edit that has sent its message only ends its wait for the fate.
+    /// What moves messages takes a `stop` of its own. Default: never.
     pub fn stopped_by(mut self, stop: impl Future<Output = ()> + Send + 'static) -> Self {
         self.stop = stop.boxed().shared();
         self
@@ -153,7 +161,8 @@ impl Parked {
         let mut limit = self.delivery_limit(session).await?;
         limit.check_first(wanted)?;
         let until = Instant::now() + self.hold();
-        let mut look = Look::new(session, &self.queue)?.asking(limit.is_own()).with_prefetch(self.prefetch);
+        let mut look =
+            Look::new(session, &self.queue)?.asking(limit.is_own()).with_prefetch(self.prefetch);
         let (mut seen, mut is_enough, mut problem) = (0, false, None);
         while seen < wanted && Instant::now() < until {
             let next = async {
@@ -186,21 +195,28 @@ impl Parked {
     }
 
     /// How often the messages of the queue may be given back.
-    pub(super) async fn delivery_limit(&self, session: &Session) -> Result<DeliveryLimit, ParkedError> {
+    pub(super) async fn delivery_limit(
+        &self,
+        session: &Session,
+    ) -> Result<DeliveryLimit, ParkedError> {
         let found = self.found(session).await?;
         Ok(DeliveryLimit::new(&self.queue, &found, !session.nack_is_free, self.has_management))
     }
 
-    /// What the queue's arguments are. It is declared as rehop would declare it, which creates a queue that is missing. The broker names one
-    /// difference at a time, so it is asked again with each that it has named.
+    /// What the queue's arguments are. It is declared as rehop would declare it, which creates a
+    /// queue that is missing. The broker names one difference at a time, so it is asked again with
+    /// each that it has named.
     pub(super) async fn found(&self, session: &Session) -> Result<Found, ParkedError> {
         let (mut asked, mut found) = (self.declared.clone(), Found::default());
         loop {
-            match asked.establish(&*session.connection, TopologyMode::Declare, session.limit).await {
+            match asked.establish(&*session.connection, TopologyMode::Declare, session.limit).await
+            {
                 Ok(()) => return Ok(found.complete()),
                 Err(Error::Mismatch { argument, found: value, .. }) => {
                     let queue = asked.queues.first_mut();
-                    if !queue.is_some_and(|queue| found.differs(&mut queue.arguments, &argument, &value)) {
+                    if !queue
+                        .is_some_and(|queue| found.differs(&mut queue.arguments, &argument, &value))
+                    {
                         return Ok(found);
                     }
                 }
@@ -275,9 +291,11 @@ mod tests {
     fn a_place_is_compared_with_the_queue_that_rehop_would_declare_for_it_and_with_nothing_else() {
         let mut settings = Settings::default();
         settings.namespace = "ns".to_owned();
-        for (place, queue) in
-            [(Place::queue("orders"), "orders.parked"), (Place::Stray, "ns.stray"), (Place::Discarded, "ns.discarded")]
-        {
+        for (place, queue) in [
+            (Place::queue("orders"), "orders.parked"),
+            (Place::Stray, "ns.stray"),
+            (Place::Discarded, "ns.discarded"),
+        ] {
             let parked = Parked::open(&settings, place).unwrap();
             let Topology { exchanges, queues, bindings, .. } = &parked.declared;
             let names: Vec<_> = queues.iter().map(|queue| queue.name.as_str()).collect();
@@ -298,6 +316,9 @@ mod tests {
         let seen = |looked_at| Scanned { depth: 9, wanted: 7, looked_at }.complete("orders.parked");
         assert!(seen(7).is_ok());
         let incomplete = seen(6);
-        assert!(matches!(incomplete, Err(ParkedError::Incomplete { looked_at: 6, wanted: 7, .. })), "{incomplete:?}");
+        assert!(
+            matches!(incomplete, Err(ParkedError::Incomplete { looked_at: 6, wanted: 7, .. })),
+            "{incomplete:?}"
+        );
     }
 }

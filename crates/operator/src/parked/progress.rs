@@ -16,9 +16,11 @@ pub struct Tally {
     pub without_destination: u64,
     /// How many match and are to go to a queue that does not exist. They stay.
     pub missing_destination: u64,
-    /// How many match and cannot be copied: they would be too large, or the broker does not accept the copy. They stay.
+    /// How many match and cannot be copied: they would be too large, or the broker does not accept
+    /// the copy. They stay.
     pub too_large: u64,
-    /// How many copies the broker did not confirm, or whose originals could not be removed. They may exist beside their originals.
+    /// How many copies the broker did not confirm, or whose originals could not be removed. They
+    /// may exist beside their originals.
     pub unconfirmed: u64,
 }
 
@@ -30,7 +32,12 @@ impl Tally {
 
     /// The queue is gone through again from its head, where what was not moved is.
     pub(crate) fn start_again(&mut self) {
-        *self = Self { snapshot: self.snapshot, moved: self.moved, matched: self.moved, ..Self::default() };
+        *self = Self {
+            snapshot: self.snapshot,
+            moved: self.moved,
+            matched: self.moved,
+            ..Self::default()
+        };
     }
 }
 
@@ -66,7 +73,8 @@ impl Fates {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Progress {
-    /// Names this operation, as its end does. If an error ends a discard, [`Filter::run`](crate::parked::Filter::run) finds what it moved.
+    /// Names this operation, as its end does. If an error ends a discard,
+    /// [`Filter::run`](crate::parked::Filter::run) finds what it moved.
     pub run: String,
     /// What it has done.
     #[serde(flatten)]

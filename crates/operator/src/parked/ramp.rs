@@ -1,4 +1,5 @@
-//! How a replay grows: a canary, then larger and larger batches, each after a verdict on the one before. Pure.
+//! How a replay grows: a canary, then larger and larger batches, each after a verdict on the one
+//! before. Pure.
 
 use std::time::{Duration, Instant};
 
@@ -13,18 +14,23 @@ pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(365 * 24 * 60 * 60
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct RampSettings {
-    /// How many messages are sent in each batch; the last size repeats. The first batch is the canary. Empty: everything at once, without
-    /// a verdict. Default 5, 10, 100, 1,000 and 10,000.
+    /// How many messages are sent in each batch; the last size repeats. The first batch is the
+    /// canary. Empty: everything at once, without a verdict. Default 5, 10, 100, 1,000 and 10,000.
     pub batches: Vec<u32>,
     /// How long to wait for a batch's verdict. Default 1 min.
     pub verdict_within: Duration,
-    /// The largest share of the messages of known fate that may park again or be discarded after the canary, from 0 to 1. Default 0.05.
+    /// The largest share of the messages of known fate that may park again or be discarded after
+    /// the canary, from 0 to 1. Default 0.05.
     pub max_failed: f64,
 }
 
 impl Default for RampSettings {
     fn default() -> Self {
-        Self { batches: vec![5, 10, 100, 1_000, 10_000], verdict_within: Duration::from_secs(60), max_failed: 0.05 }
+        Self {
+            batches: vec![5, 10, 100, 1_000, 10_000],
+            verdict_within: Duration::from_secs(60),
+            max_failed: 0.05,
+        }
     }
 }
 
@@ -140,7 +146,8 @@ impl Ramp {
         self.stopped.as_ref()
     }
 
-    /// What to do if this many were given to the broker, confirmed or not, and this is known of them.
+    /// What to do if this many were given to the broker, confirmed or not, and this is known of
+    /// them.
     pub(crate) fn next(&mut self, started: u64, fates: &Fates, now: Instant) -> Next {
         self.judge(fates);
         if let Some(stop) = &self.stopped {
@@ -165,7 +172,13 @@ impl Ramp {
             return Next::Stop(Stop::NoVerdict);
         }
         self.batch += 1;
-        let size = self.settings.batches.get(self.batch).or(self.settings.batches.last()).copied().unwrap_or(u32::MAX);
+        let size = self
+            .settings
+            .batches
+            .get(self.batch)
+            .or(self.settings.batches.last())
+            .copied()
+            .unwrap_or(u32::MAX);
         self.allowed = self.allowed.saturating_add(u64::from(size.max(1)));
         self.full_since = None;
         Next::Send { is_canary: false }
@@ -177,7 +190,11 @@ impl Ramp {
             return;
         }
         if self.batch == 0 {
-            return self.stop(if fates.discarded > 0 { Stop::CanaryDiscarded } else { Stop::CanaryParked });
+            return self.stop(if fates.discarded > 0 {
+                Stop::CanaryDiscarded
+            } else {
+                Stop::CanaryParked
+            });
         }
         // Nothing is within a share that is NaN.
         let is_within = failed as f64 <= self.settings.max_failed * fates.known() as f64;
@@ -221,13 +238,18 @@ mod tests {
 
     #[test]
     fn each_batch_is_sent_after_the_verdict_on_the_one_before() {
-        let (mut ramp, now) =
-            (Ramp::new(RampSettings { batches: vec![5, 10, 100], ..RampSettings::default() }), Instant::now());
+        let (mut ramp, now) = (
+            Ramp::new(RampSettings { batches: vec![5, 10, 100], ..RampSettings::default() }),
+            Instant::now(),
+        );
         for started in 0..5 {
             assert_eq!(ramp.next(started, &handled(started), now), Next::Send { is_canary: true });
         }
         let until = now + Duration::from_secs(60);
-        assert_eq!(ramp.next(5, &Fates { sent: 5, handled: 4, ..Fates::default() }, now), Next::Watch(until));
+        assert_eq!(
+            ramp.next(5, &Fates { sent: 5, handled: 4, ..Fates::default() }, now),
+            Next::Watch(until)
+        );
         assert_eq!(ramp.next(5, &handled(5), now), Next::Send { is_canary: false });
         for started in 6..15 {
             assert_eq!(ramp.next(started, &handled(5), now), Next::Send { is_canary: false });
@@ -254,7 +276,11 @@ mod tests {
         for (handled, discarded, parked_again) in [(4, 1, 0), (0, 5, 0), (3, 1, 1)] {
             let mut ramp = Ramp::new(RampSettings::default());
             let fates = Fates { sent: 5, handled, discarded, parked_again, ..Fates::default() };
-            assert_eq!(ramp.next(5, &fates, Instant::now()), Next::Stop(Stop::CanaryDiscarded), "{fates:?}");
+            assert_eq!(
+                ramp.next(5, &fates, Instant::now()),
+                Next::Stop(Stop::CanaryDiscarded),
+                "{fates:?}"
+            );
         }
     }
 
@@ -263,16 +289,29 @@ mod tests {
         let (mut ramp, now) = (Ramp::new(RampSettings::default()), Instant::now());
         let fates = Fates { sent: 5, handled: 4, ..Fates::default() };
         assert!(matches!(ramp.next(5, &fates, now), Next::Watch(_)));
-        assert_eq!(ramp.next(5, &fates, now + Duration::from_secs(60)), Next::Stop(Stop::NoVerdict));
-        assert_eq!(ramp.next(5, &handled(5), now), Next::Stop(Stop::NoVerdict), "and stays stopped");
+        assert_eq!(
+            ramp.next(5, &fates, now + Duration::from_secs(60)),
+            Next::Stop(Stop::NoVerdict)
+        );
+        assert_eq!(
+            ramp.next(5, &handled(5), now),
+            Next::Stop(Stop::NoVerdict),
+            "and stays stopped"
+        );
     }
 
     #[test]
     fn after_the_canary_one_in_twenty_may_park_again_or_be_discarded() {
         let now = Instant::now();
-        let fates = |again, discarded| Fates { handled: 19, parked_again: again, discarded, ..Fates::default() };
+        let fates = |again, discarded| Fates {
+            handled: 19,
+            parked_again: again,
+            discarded,
+            ..Fates::default()
+        };
         for (one, two) in [((1, 0), (2, 0)), ((0, 1), (0, 2)), ((0, 1), (1, 1))] {
-            let mut ramp = Ramp::new(RampSettings { batches: vec![5, 100], ..RampSettings::default() });
+            let mut ramp =
+                Ramp::new(RampSettings { batches: vec![5, 100], ..RampSettings::default() });
             ramp.next(5, &handled(5), now);
             assert_eq!(ramp.next(50, &fates(one.0, one.1), now), Next::Send { is_canary: false });
             assert_eq!(ramp.next(50, &fates(two.0, two.1), now), Next::Stop(Stop::TooManyFailed));
@@ -281,7 +320,8 @@ mod tests {
 
     #[test]
     fn a_share_that_is_no_number_stops_a_replay_at_the_first_message_that_parks_again() {
-        let settings = RampSettings { batches: vec![5, 100], max_failed: f64::NAN, ..RampSettings::default() };
+        let settings =
+            RampSettings { batches: vec![5, 100], max_failed: f64::NAN, ..RampSettings::default() };
         let (mut ramp, now) = (Ramp::new(settings), Instant::now());
         assert_eq!(ramp.next(5, &handled(5), now), Next::Send { is_canary: false });
         let fates = Fates { sent: 50, handled: 49, parked_again: 1, ..Fates::default() };
@@ -291,7 +331,12 @@ mod tests {
     #[test]
     fn without_batches_nothing_is_waited_for_and_no_share_stops_it() {
         let mut ramp = Ramp::new(RampSettings::none());
-        let fates = Fates { sent: 1_000_000, parked_again: 500_000, discarded: 499_999, ..Fates::default() };
+        let fates = Fates {
+            sent: 1_000_000,
+            parked_again: 500_000,
+            discarded: 499_999,
+            ..Fates::default()
+        };
         assert_eq!(ramp.next(1_000_000, &fates, Instant::now()), Next::Send { is_canary: false });
         ramp.stop(Stop::Requested);
         assert_eq!(ramp.next(1_000_000, &fates, Instant::now()), Next::Stop(Stop::Requested));
@@ -300,7 +345,8 @@ mod tests {
     proptest! {
         #![proptest_config(inputs(500))]
 
-        /// A consumer that fails every message, with any delay, gets no more of them than the canary has.
+        /// A consumer that fails every message, with any delay, gets no more of them than the
+        /// canary has.
         #[test]
         fn a_consumer_that_still_fails_disturbs_no_more_than_the_canary(
             canary in 1u32..20, more in prop::collection::vec(0u32..100, 0..4), delays in prop::collection::vec(0u64..20, 1..50),

@@ -42,10 +42,12 @@ pub struct ReplayRequest {
     pub max_ready: Option<u64>,
     /// The messages' new deadline, from now. Without one they get the queue's `retry.max_age`.
     pub deadline: Option<Duration>,
-    /// How many messages may be in flight. If this process is killed, as many may be duplicated; a larger number is faster. 0 counts as 1. With
-    /// 1, a message of which the broker accepts no copy stays where it is and is counted as too large. If the filter leaves more than four times
-    /// as many messages in place, the limit is a quarter of those. At most 64 MiB of bodies are in flight, or one message if it is larger. Up to
-    /// 64 MiB more are being received, if the next messages are on average no larger than those so far. Default:
+    /// How many messages may be in flight. If this process is killed, as many may be duplicated; a
+    /// larger number is faster. 0 counts as 1. With 1, a message of which the broker accepts no
+    /// copy stays where it is and is counted as too large. If the filter leaves more than four
+    /// times as many messages in place, the limit is a quarter of those. At most 64 MiB of bodies
+    /// are in flight, or one message if it is larger. Up to 64 MiB more are being received, if the
+    /// next messages are on average no larger than those so far. Default:
     /// [`DEFAULT_IN_FLIGHT`](Self::DEFAULT_IN_FLIGHT).
     pub in_flight: Option<u16>,
     /// For how long to listen for fates after the last one was heard. Default 10 s.
@@ -53,9 +55,10 @@ pub struct ReplayRequest {
 }
 
 impl ReplayRequest {
-    /// A replay learns the fate of so many messages. Those beyond are sent and confirmed like the others, and count as unknown; and a
-    /// high share of them that parks again or is discarded does not stop the replay. To learn the fate of all, set
-    /// [`limit`](Filter::limit) to this number and repeat the replay: it takes the oldest first.
+    /// A replay learns the fate of so many messages. Those beyond are sent and confirmed like the
+    /// others, and count as unknown; and a high share of them that parks again or is discarded does
+    /// not stop the replay. To learn the fate of all, set [`limit`](Filter::limit) to this number
+    /// and repeat the replay: it takes the oldest first.
     pub const MOST_FATES: u64 = MOST_FATES as u64;
 
     /// How many messages may be in flight if nothing else is asked for.
@@ -107,21 +110,25 @@ impl Replayed {
 }
 
 impl Parked {
-    /// Sends messages back to the queues in which they failed. Each copy is confirmed before its original is acked. A message whose
-    /// queue does not exist stays where it is.
+    /// Sends messages back to the queues in which they failed. Each copy is confirmed before its
+    /// original is acked. A message whose queue does not exist stays where it is.
     ///
-    /// The fate of [`ReplayRequest::MOST_FATES`] messages is learnt; those beyond are sent and count as unknown.
+    /// The fate of [`ReplayRequest::MOST_FATES`] messages is learnt; those beyond are sent and
+    /// count as unknown.
     ///
-    /// `observe` is told the progress several times a second. When `stop` completes, nothing more is sent.
+    /// `observe` is told the progress several times a second. When `stop` completes, nothing more
+    /// is sent.
     ///
     /// # Errors
     ///
-    /// As [`list`](Self::list), and when the work queue that the place or [`ReplayRequest::to`] names does not exist, a queue refuses a message,
-    /// or the connection is lost; [`ParkedError::CopyNotAccepted`] if the broker does not accept one of several copies in flight; and
-    /// [`ParkedError::Incomplete`] if fewer messages could be looked at than there were at the start, for instance because another consumer took
-    /// some. What was confirmed by then is sent, as the last progress says; run it again for the rest.
-    /// Nothing is sent with [`ParkedError::NoSuchNamespace`], nor with [`ParkedError::OtherNamespace`] if the queue itself belongs to another
-    /// namespace.
+    /// As [`list`](Self::list), and when the work queue that the place or [`ReplayRequest::to`]
+    /// names does not exist, a queue refuses a message, or the connection is lost;
+    /// [`ParkedError::CopyNotAccepted`] if the broker does not accept one of several copies in
+    /// flight; and [`ParkedError::Incomplete`] if fewer messages could be looked at than there were
+    /// at the start, for instance because another consumer took some. What was confirmed by then is
+    /// sent, as the last progress says; run it again for the rest. Nothing is sent with
+    /// [`ParkedError::NoSuchNamespace`], nor with [`ParkedError::OtherNamespace`] if the queue
+    /// itself belongs to another namespace.
     pub async fn replay(
         &self,
         request: &ReplayRequest,
@@ -145,7 +152,14 @@ impl Parked {
         let depth = session.depth(&self.queue).await?;
         self.check_way_back(session).await?;
         let why = request.why.as_deref().unwrap_or_default();
-        tracing::info!(queue = self.queue, run, depth, selection = request.filter.in_log(), why, "replay begins");
+        tracing::info!(
+            queue = self.queue,
+            run,
+            depth,
+            selection = request.filter.in_log(),
+            why,
+            "replay begins"
+        );
         let mut replayed = Replayed {
             run,
             tally: Tally::default(),
@@ -163,7 +177,8 @@ impl Parked {
             selection: &request.filter.in_log(),
         })
         .into_parts();
-        let ended = self.send_back(session, request, depth, (observe, tracer), stop, &mut replayed).await;
+        let ended =
+            self.send_back(session, request, depth, (observe, tracer), stop, &mut replayed).await;
         let (tally, fates) = (&replayed.tally, &replayed.fates);
         span.counted(&[
             (names::MATCHED, tally.matched),
@@ -206,7 +221,8 @@ impl Parked {
         replayed: &mut Replayed,
     ) -> Result<(), ParkedError> {
         let mut ramp = Ramp::new(request.ramp.clone());
-        self.check_expected(session, (&request.filter, request.expect), &mut ramp, &mut *stop).await?;
+        self.check_expected(session, (&request.filter, request.expect), &mut ramp, &mut *stop)
+            .await?;
         let fates = match FateStream::open(session, &self.interpreter.names).await {
             Ok(fates) => Some(fates),
             Err(error @ Error::Permission { .. }) => {
@@ -228,7 +244,8 @@ impl Parked {
             prefetch: self.prefetch,
             limit: self.delivery_limit(session).await?,
         };
-        let mut carrier = Carrier::new(session, &self.interpreter, &self.queue, job, ramp, fates, observe, stop);
+        let mut carrier =
+            Carrier::new(session, &self.interpreter, &self.queue, job, ramp, fates, observe, stop);
         carrier.tracer = Some(tracer);
         let ended = match carrier.ramp.stopped() {
             Some(_) => Ok(()),
@@ -255,9 +272,11 @@ mod tests {
     #[test]
     fn a_replay_is_a_success_if_it_went_through_and_all_that_matched_was_handled() {
         let is_success = |handled, stopped| {
-            let (tally, fates) = (Tally { matched: 2, ..Tally::default() }, Fates { handled, ..Fates::default() });
+            let (tally, fates) =
+                (Tally { matched: 2, ..Tally::default() }, Fates { handled, ..Fates::default() });
             let run = String::new();
-            Replayed { run, tally, fates, unknown: 0, stopped, parked_again: Vec::new() }.is_success()
+            Replayed { run, tally, fates, unknown: 0, stopped, parked_again: Vec::new() }
+                .is_success()
         };
         assert!(is_success(2, None));
         assert!(!is_success(1, None) && !is_success(2, Some(Stop::StrayGrew)));

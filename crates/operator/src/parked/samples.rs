@@ -5,7 +5,12 @@ use rehop::ErrorRecord;
 use rehop::Timestamp;
 
 pub fn sample() -> ParkedMessage {
-    let error = ErrorRecord::new(Timestamp::from_millis(1_700_000_000_000), 2, "http_503", "order 7 is not there");
+    let error = ErrorRecord::new(
+        Timestamp::from_millis(1_700_000_000_000),
+        2,
+        "http_503",
+        "order 7 is not there",
+    );
     ParkedMessage {
         position: 1,
         chain: "chain-7".to_owned(),

@@ -42,8 +42,9 @@ impl Carrier<'_> {
         Ok(Ok(Ready { held, message }))
     }
 
-    /// Whether the queue that a message is to go to exists. A message whose queue is gone stays where it is, because those behind it may
-    /// belong elsewhere: strays and discarded ones do, and work queues may share a parked queue.
+    /// Whether the queue that a message is to go to exists. A message whose queue is gone stays
+    /// where it is, because those behind it may belong elsewhere: strays and discarded ones do, and
+    /// work queues may share a parked queue.
     ///
     /// # Errors
     ///
@@ -74,7 +75,8 @@ impl Carrier<'_> {
     ) -> Result<Option<Held>, ParkedError> {
         let is_replay = matches!(self.job.action, Move::Replay { .. });
         let number = if is_replay { self.book.expect(message.size) } else { 0 };
-        let (action, run, at) = (self.job.action.clone(), self.session.run.clone(), Timestamp::now());
+        let (action, run, at) =
+            (self.job.action.clone(), self.session.run.clone(), Timestamp::now());
         let (room, body_bytes) = (self.session.room(), held.delivery.data.len());
         let numbered = Numbered { run: &run, number, is_canary, room };
         let original = Original { properties: &held.delivery.properties, body_bytes };
@@ -106,8 +108,10 @@ impl Carrier<'_> {
         let is_restore = self.job.action == Move::Restore;
         let goes_back_to = message.discarded_from.as_ref().filter(|_| is_restore).cloned();
         let chain = message.chain.clone();
-        // Used only to recognise a returned copy. Keeping the original's properties is cheaper than cloning the copy's.
-        let (interpreter, properties) = (self.interpreter.clone(), std::mem::take(&mut held.delivery.properties));
+        // Used only to recognise a returned copy. Keeping the original's properties is cheaper than
+        // cloning the copy's.
+        let (interpreter, properties) =
+            (self.interpreter.clone(), std::mem::take(&mut held.delivery.properties));
         let write = move || {
             let numbered = Numbered { run: &run, number, is_canary, room };
             let original = Original { properties: &properties, body_bytes };
@@ -130,8 +134,13 @@ impl Carrier<'_> {
         }
     }
 
-    /// Acks the originals of the copies that the broker keeps. The first that it refuses is an error; what ends the channel is noted.
-    pub(super) fn answered(&mut self, look: &mut Look<'_>, answers: Vec<Answered<Sent>>) -> Result<(), ParkedError> {
+    /// Acks the originals of the copies that the broker keeps. The first that it refuses is an
+    /// error; what ends the channel is noted.
+    pub(super) fn answered(
+        &mut self,
+        look: &mut Look<'_>,
+        answers: Vec<Answered<Sent>>,
+    ) -> Result<(), ParkedError> {
         let (mut ended, mut moved) = (Ok(()), Vec::new());
         for (mut sent, answer) in answers {
             match answer {
@@ -155,9 +164,10 @@ impl Carrier<'_> {
         self.tally.moved += acked;
         self.tally.unconfirmed += moved.len() as u64 - acked;
         match self.job.action {
-            Move::Restore => {
-                moved.iter().flat_map(|sent| &sent.goes_back_to).for_each(|it| self.job.metrics.restored(it))
-            }
+            Move::Restore => moved
+                .iter()
+                .flat_map(|sent| &sent.goes_back_to)
+                .for_each(|it| self.job.metrics.restored(it)),
             Move::Replay { .. } | Move::Discard { .. } => self.job.metrics.moved(acked),
         }
         if matches!(self.job.action, Move::Replay { .. }) {

@@ -21,8 +21,8 @@ use rehop::internals::random;
 use rehop::internals::short;
 use rehop::settings::BrokerSettings;
 
-/// One operation's connections. Whatever ends the operation, also a dropped future, ends them: then the broker has every message that
-/// was taken back, those of one channel in their places.
+/// One operation's connections. Whatever ends the operation, also a dropped future, ends them: then
+/// the broker has every message that was taken back, those of one channel in their places.
 pub(crate) struct Session {
     links: Links,
     pub(super) connection: Arc<dyn Connection>,
@@ -37,8 +37,8 @@ pub(crate) struct Session {
     pub(super) nack_is_free: bool,
 }
 
-/// The connections. Dropped, they are closed: lapin closes a connection only when nothing refers to it any more, and an operation that
-/// was dropped halfway may leave something that does.
+/// The connections. Dropped, they are closed: lapin closes a connection only when nothing refers to
+/// it any more, and an operation that was dropped halfway may leave something that does.
 struct Links {
     consuming: Arc<Link>,
     publishing: Arc<Link>,
@@ -58,9 +58,15 @@ async fn close(consuming: Arc<Link>, publishing: Arc<Link>) {
 }
 
 impl Session {
-    pub(super) async fn open(broker: &BrokerSettings, names: &Names, queue: &str) -> Result<Self, ParkedError> {
+    pub(super) async fn open(
+        broker: &BrokerSettings,
+        names: &Names,
+        queue: &str,
+    ) -> Result<Self, ParkedError> {
         let run = format!("{:012x}", random::<u64>() >> 16);
-        let link = |purpose: &str| Arc::new(Link::new(format!("rehop parked {purpose} {run}"), broker.clone()));
+        let link = |purpose: &str| {
+            Arc::new(Link::new(format!("rehop parked {purpose} {run}"), broker.clone()))
+        };
         let links = Links { consuming: link("consuming"), publishing: link("publishing") };
         let limit = links.consuming.answer_timeout();
         let connection = links.consuming.start().await?;
@@ -70,7 +76,15 @@ impl Session {
             Err(Error::Permission { .. }) => false,
             known => known?,
         };
-        Ok(Self { links, connection, _lock: lock, limit, ack_timeout: broker.consumer_timeout, run, nack_is_free })
+        Ok(Self {
+            links,
+            connection,
+            _lock: lock,
+            limit,
+            ack_timeout: broker.consumer_timeout,
+            run,
+            nack_is_free,
+        })
     }
 
     pub(super) async fn channel(&self) -> Result<Arc<dyn Channel>, Error> {
@@ -92,11 +106,14 @@ impl Session {
         self.links.publishing.state().is_blocked
     }
 
-    /// How many messages are ready in a queue. `None` if it does not exist, may not be looked at, or does not answer now.
+    /// How many messages are ready in a queue. `None` if it does not exist, may not be looked at,
+    /// or does not answer now.
     pub(super) async fn depth_if_any(&self, queue: &str) -> Result<Option<u64>, Error> {
         match self.depth(queue).await {
             Ok(depth) => Ok(Some(depth)),
-            Err(Error::Missing { .. } | Error::Permission { .. } | Error::Unavailable { .. }) => Ok(None),
+            Err(Error::Missing { .. } | Error::Permission { .. } | Error::Unavailable { .. }) => {
+                Ok(None)
+            }
             Err(error) => Err(error),
         }
     }
@@ -138,7 +155,9 @@ async fn lock(
     let until = Instant::now() + LOCK_WITHIN;
     loop {
         match try_lock(connection, names, queue, limit).await {
-            Err(ParkedError::Busy { .. }) if Instant::now() < until => tokio::time::sleep(LOCK_WITHIN / 20).await,
+            Err(ParkedError::Busy { .. }) if Instant::now() < until => {
+                tokio::time::sleep(LOCK_WITHIN / 20).await
+            }
             locked => return locked,
         }
     }
@@ -155,10 +174,14 @@ async fn try_lock(
     let options = QueueDeclareOptions { exclusive: true, ..QueueDeclareOptions::default() };
     let name = short(&names.operator_lock(queue))?;
     let what = format!("declaring queue {:?}", name.as_str());
-    match tokio::time::timeout(limit, channel.declare_queue(name, options, FieldTable::default())).await {
+    match tokio::time::timeout(limit, channel.declare_queue(name, options, FieldTable::default()))
+        .await
+    {
         Ok(Ok(_)) => Ok(channel),
         Ok(Err(error)) => Err(match error.kind() {
-            ErrorKind::ProtocolError(answer) if answer.get_id() == 405 => ParkedError::Busy { queue: queue.to_owned() },
+            ErrorKind::ProtocolError(answer) if answer.get_id() == 405 => {
+                ParkedError::Busy { queue: queue.to_owned() }
+            }
             _ => Error::of_operation(what, &error).into(),
         }),
         Err(_) => Err(Error::Timeout { what, limit }.into()),

@@ -1,4 +1,5 @@
-//! Shows the messages of one chain, with headers and bodies, in bounded memory, and finds the chain by its id or a prefix of it.
+//! Shows the messages of one chain, with headers and bodies, in bounded memory, and finds the chain
+//! by its id or a prefix of it.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -16,14 +17,15 @@ use crate::parked::operator::{Parked, Scanned};
 
 /// How many bytes of a body are shown.
 const MAX_BODY: usize = 64 * 1024;
-/// How many bytes of headers and shown bodies are kept in all. As JSON values they may take eighty times as much.
+/// How many bytes of headers and shown bodies are kept in all. As JSON values they may take eighty
+/// times as much.
 const MAX_BYTES: u64 = 1024 * 1024;
 /// How many chains an error names at most.
 const NAMED: usize = 5;
 
 impl Parked {
-    /// The messages of a chain, with headers and bodies: all are counted, and the [first](Shown::messages) are kept. `scan` is as for a
-    /// list.
+    /// The messages of a chain, with headers and bodies: all are counted, and the
+    /// [first](Shown::messages) are kept. `scan` is as for a list.
     ///
     /// # Errors
     ///
@@ -32,16 +34,25 @@ impl Parked {
         self.show_found(ChainSearch::exact(chain), scan).await
     }
 
-    /// The messages of the one chain that has this id or, if there is none, whose id begins with it. As [`show`](Self::show).
+    /// The messages of the one chain that has this id or, if there is none, whose id begins with
+    /// it. As [`show`](Self::show).
     ///
     /// # Errors
     ///
     /// As [`show`](Self::show), and when several chains begin so.
-    pub async fn show_by_prefix(&self, prefix: &str, scan: Option<u64>) -> Result<Shown, ParkedError> {
+    pub async fn show_by_prefix(
+        &self,
+        prefix: &str,
+        scan: Option<u64>,
+    ) -> Result<Shown, ParkedError> {
         self.show_found(ChainSearch::by_prefix(prefix), scan).await
     }
 
-    async fn show_found(&self, mut search: ChainSearch<'_>, scan: Option<u64>) -> Result<Shown, ParkedError> {
+    async fn show_found(
+        &self,
+        mut search: ChainSearch<'_>,
+        scan: Option<u64>,
+    ) -> Result<Shown, ParkedError> {
         let session = self.session().await?;
         let mut shown = Shown::default();
         let scanned = self
@@ -67,8 +78,13 @@ impl Parked {
     ///
     /// # Errors
     ///
-    /// When there is none, or not only one. If not everything was seen, it is not known that there is none.
-    pub(super) fn found_chain(&self, search: ChainSearch<'_>, scanned: &Scanned) -> Result<String, ParkedError> {
+    /// When there is none, or not only one. If not everything was seen, it is not known that there
+    /// is none.
+    pub(super) fn found_chain(
+        &self,
+        search: ChainSearch<'_>,
+        scanned: &Scanned,
+    ) -> Result<String, ParkedError> {
         let asked = search.asked().to_owned();
         match search.end() {
             Ok(Some(chain)) => Ok(chain),
@@ -89,10 +105,11 @@ pub struct Shown {
     pub matched: u64,
     /// How many messages were looked at.
     pub looked_at: u64,
-    /// How many were to be looked at: more than that if messages were held for half of `broker.consumer_timeout`, or if others took some.
+    /// How many were to be looked at: more than that if messages were held for half of
+    /// `broker.consumer_timeout`, or if others took some.
     pub wanted: u64,
-    /// The first of them: at most [`MOST`](Self::MOST), with 1 MiB of headers and shown bodies in all, but always one. Anyone can write
-    /// the id of a chain into any number of messages.
+    /// The first of them: at most [`MOST`](Self::MOST), with 1 MiB of headers and shown bodies in
+    /// all, but always one. Anyone can write the id of a chain into any number of messages.
     pub messages: Vec<Detail>,
     /// The size of what is kept.
     #[serde(skip)]
@@ -109,7 +126,13 @@ impl Shown {
     }
 
     /// Counts another message of the chain, and keeps it if it is one of the first.
-    pub(crate) fn add(&mut self, message: ParkedMessage, properties: &BasicProperties, body: &[u8], mask: &Mask) {
+    pub(crate) fn add(
+        &mut self,
+        message: ParkedMessage,
+        properties: &BasicProperties,
+        body: &[u8],
+        mask: &Mask,
+    ) {
         let size = size(properties, &body[..body.len().min(MAX_BODY)]);
         let has_room = self.messages.len() < Self::MOST && self.bytes + size <= MAX_BYTES;
         let is_next = self.more() == 0;
@@ -138,7 +161,8 @@ pub struct Detail {
     pub omitted: u64,
 }
 
-/// A body as it is shown. It comes from outside, and may hold anything: escape it for a terminal or a page.
+/// A body as it is shown. It comes from outside, and may hold anything: escape it for a terminal or
+/// a page.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Body {
@@ -153,7 +177,13 @@ pub enum Body {
 impl Detail {
     fn of(message: ParkedMessage, properties: &BasicProperties, body: &[u8], mask: &Mask) -> Self {
         let (body, omitted) = shown(body, mask);
-        Self { message, headers: masked_headers(properties, mask), properties: others(properties), body, omitted }
+        Self {
+            message,
+            headers: masked_headers(properties, mask),
+            properties: others(properties),
+            body,
+            omitted,
+        }
     }
 }
 
@@ -201,8 +231,10 @@ fn others(properties: &BasicProperties) -> BTreeMap<String, String> {
         ("app_id", properties.app_id()),
         ("cluster_id", properties.cluster_id()),
     ];
-    let mut all: BTreeMap<_, _> =
-        texts.into_iter().filter_map(|(name, text)| Some((name.to_owned(), text.as_ref()?.to_string()))).collect();
+    let mut all: BTreeMap<_, _> = texts
+        .into_iter()
+        .filter_map(|(name, text)| Some((name.to_owned(), text.as_ref()?.to_string())))
+        .collect();
     if let Some(priority) = properties.priority() {
         all.insert("priority".to_owned(), priority.to_string());
     }
@@ -212,9 +244,11 @@ fn others(properties: &BasicProperties) -> BTreeMap<String, String> {
     all
 }
 
-/// Finds the one chain whose id is this or, if prefixes are taken and there is none, begins with it.
+/// Finds the one chain whose id is this or, if prefixes are taken and there is none, begins with
+/// it.
 ///
-/// Only looks take prefixes. An id that is gone by now may be a prefix of another one, which nobody wants to move.
+/// Only looks take prefixes. An id that is gone by now may be a prefix of another one, which nobody
+/// wants to move.
 #[derive(Debug)]
 pub(super) struct ChainSearch<'a> {
     asked: &'a str,
@@ -232,7 +266,8 @@ pub(super) enum Match {
     No,
     /// It belongs to the chain, as far as is known by now.
     Yes,
-    /// It belongs to the chain, and is the first with exactly this id: earlier matches belong to others.
+    /// It belongs to the chain, and is the first with exactly this id: earlier matches belong to
+    /// others.
     FirstExact,
 }
 
@@ -257,7 +292,11 @@ impl<'a> ChainSearch<'a> {
                 false => Match::FirstExact,
             };
         }
-        if !self.takes_prefix || self.is_exact || self.asked.is_empty() || !chain.starts_with(self.asked) {
+        if !self.takes_prefix
+            || self.is_exact
+            || self.asked.is_empty()
+            || !chain.starts_with(self.asked)
+        {
             return Match::No;
         }
         if self.candidates.len() <= NAMED && !self.candidates.iter().any(|known| known == chain) {
@@ -302,7 +341,10 @@ mod tests {
         use Match::{FirstExact, No, Yes};
         let found = |id: &str| Ok(Some(id.to_owned()));
         assert_eq!(search("5f", &["a1", "5f0c", "5f0c"]), (found("5f0c"), vec![No, Yes, Yes]));
-        assert_eq!(search("5f", &["5f0c", "5f", "5f0c", "5f"]), (found("5f"), vec![Yes, FirstExact, No, Yes]));
+        assert_eq!(
+            search("5f", &["5f0c", "5f", "5f0c", "5f"]),
+            (found("5f"), vec![Yes, FirstExact, No, Yes])
+        );
         let several = Err(vec!["5f0c".to_owned(), "5f1".to_owned()]);
         assert_eq!(search("5f", &["5f0c", "5f1", "5f0c"]), (several, vec![Yes, No, Yes]));
         assert_eq!(search("6", &["5f0c"]), (Ok(None), vec![No]));
@@ -348,7 +390,8 @@ mod tests {
             "name".into(),
             lapin::types::AMQPValue::LongString("x".repeat(2 * MAX_BYTES as usize).as_str().into()),
         );
-        let (properties, mut shown) = (BasicProperties::default().with_headers(headers), Shown::default());
+        let (properties, mut shown) =
+            (BasicProperties::default().with_headers(headers), Shown::default());
         for _ in 0..2 {
             shown.add(sample(), &properties, b"", &Mask::nothing());
         }
@@ -359,7 +402,9 @@ mod tests {
     fn of_a_large_masked_body_the_beginning_is_shown_and_nothing_that_is_masked() {
         let mask = Mask::new(&MaskSettings::default()).unwrap();
         let body = json!({ "a": "x".repeat(2 * MAX_BODY), "password": "hunter2" }).to_string();
-        let (Body::Text(text), omitted) = super::shown(body.as_bytes(), &mask) else { panic!("text") };
+        let (Body::Text(text), omitted) = super::shown(body.as_bytes(), &mask) else {
+            panic!("text")
+        };
         assert!(text.len() == MAX_BODY && omitted > MAX_BODY as u64 && !text.contains("hunter2"));
         let whole = json!({ "a": "x", "password": "hunter2" }).to_string();
         let masked = Body::Json(json!({ "a": "x", "password": "***" }));
@@ -376,12 +421,19 @@ mod tests {
         assert_eq!(shown(b"a\xc3"), (hex("61c3"), 0), "half a character, and nothing was cut");
         let almost = "x".repeat(MAX_BODY - 1);
         let followed_by = |end: &[u8]| shown(&[almost.as_bytes(), end].concat());
-        assert_eq!(followed_by("\u{e9}z".as_bytes()), (Body::Text(almost.clone()), 3), "the cut is inside a character");
+        assert_eq!(
+            followed_by("\u{e9}z".as_bytes()),
+            (Body::Text(almost.clone()), 3),
+            "the cut is inside a character"
+        );
         assert_eq!(followed_by(b"\xffzz"), (hex(&("78".repeat(MAX_BODY - 1) + "ff")), 2));
         assert_eq!(followed_by(b"\xff"), (hex(&("78".repeat(MAX_BODY - 1) + "ff")), 0));
         let text = "x".repeat(MAX_BODY - 2);
         assert_eq!(shown(format!("\"{text}\"").as_bytes()), (Body::Json(json!(text)), 0));
-        assert_eq!(shown(format!("\"{text}\" ").as_bytes()), (Body::Text(format!("\"{text}\"")), 1));
+        assert_eq!(
+            shown(format!("\"{text}\" ").as_bytes()),
+            (Body::Text(format!("\"{text}\"")), 1)
+        );
     }
 
     #[test]
@@ -392,9 +444,16 @@ mod tests {
             .with_type("order".into())
             .with_priority(3)
             .with_timestamp(1_700_000_000);
-        let expected =
-            [("content_type", "text/plain"), ("type", "order"), ("priority", "3"), ("timestamp", "1700000000")];
-        assert_eq!(others(&properties), expected.map(|(name, value)| (name.to_owned(), value.to_owned())).into());
+        let expected = [
+            ("content_type", "text/plain"),
+            ("type", "order"),
+            ("priority", "3"),
+            ("timestamp", "1700000000"),
+        ];
+        assert_eq!(
+            others(&properties),
+            expected.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
+        );
         let before_1970 = BasicProperties::default().with_timestamp((-1_i64).cast_unsigned());
         assert_eq!(others(&before_1970)["timestamp"], "-1");
     }

@@ -1,4 +1,5 @@
-//! Copies on their way to the broker, each with what it is a copy of. What moves, imports and edits publish goes this way.
+//! Copies on their way to the broker, each with what it is a copy of. What moves, imports and edits
+//! publish goes this way.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,8 +25,9 @@ use rehop::internals::{CopyId, Lane, Outgoing, PublishResult};
 /// How many copies may be under way if nothing else is asked for.
 pub(super) const DEFAULT_IN_FLIGHT: u16 = 100;
 
-/// Copies that the broker has not answered yet, on a channel of their own. Each is answered once, unless the broker is silent. A returned one
-/// is recognised by its content, as those of a service are.
+/// Copies that the broker has not answered yet, on a channel of their own. Each is answered once,
+/// unless the broker is silent. A returned one is recognised by its content, as those of a service
+/// are.
 pub(crate) struct UnderWay<T> {
     lane: Lane,
     /// How many copies may be under way.
@@ -52,14 +54,16 @@ pub(crate) type Answered<T> = (T, Result<(), Unkept>);
 pub(crate) enum Unkept {
     /// The broker did not take it, or returned it.
     Refused { exchange: String },
-    /// It could not be sent, or its channel ended before its confirm. The broker may keep it all the same.
+    /// It could not be sent, or its channel ended before its confirm. The broker may keep it all
+    /// the same.
     Failed { exchange: String, error: lapin::Error },
     /// Its channel ended before it was clear whether it was returned.
     Unclear { exchange: String },
 }
 
 impl Unkept {
-    /// Whether the broker has closed the channel because of one of its copies, as when a body is too large: 406.
+    /// Whether the broker has closed the channel because of one of its copies, as when a body is
+    /// too large: 406.
     pub(crate) fn blames_a_copy(&self) -> bool {
         match self {
             Self::Failed { error, .. } => {
@@ -75,9 +79,13 @@ impl From<Unkept> for ParkedError {
         let publishing_to = |exchange: String| format!("publishing to exchange {exchange:?}");
         match unkept {
             Unkept::Refused { exchange } => Self::Refused { to: format!("exchange {exchange}") },
-            Unkept::Failed { exchange, error } => Error::of_operation(publishing_to(exchange), &error).into(),
+            Unkept::Failed { exchange, error } => {
+                Error::of_operation(publishing_to(exchange), &error).into()
+            }
             Unkept::Unclear { exchange } => {
-                let problem = "its channel ended before the broker had confirmed everything".to_owned().into();
+                let problem = "its channel ended before the broker had confirmed everything"
+                    .to_owned()
+                    .into();
                 Error::Lost { what: publishing_to(exchange), problem }.into()
             }
         }
@@ -99,9 +107,20 @@ impl<T> UnderWay<T> {
         Self::on(session.publishing_connection().await?, most, session.limit).await
     }
 
-    async fn on(connection: Arc<dyn Connection>, most: usize, limit: Duration) -> Result<Self, Error> {
+    async fn on(
+        connection: Arc<dyn Connection>,
+        most: usize,
+        limit: Duration,
+    ) -> Result<Self, Error> {
         let lane = answer("opening a channel", limit, Lane::open(connection, 0)).await?;
-        Ok(Self { lane, most, sent: 0, copies: HashMap::new(), bytes: 0, results: FuturesUnordered::new() })
+        Ok(Self {
+            lane,
+            most,
+            sent: 0,
+            copies: HashMap::new(),
+            bytes: 0,
+            results: FuturesUnordered::new(),
+        })
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -123,7 +142,8 @@ impl<T> UnderWay<T> {
         self.send_with(of, body, copy, move || properties.clone())
     }
 
-    /// As [`send`](Self::send), without a clone of the copy's properties: `write` gives them again, to recognise the copy if it is returned.
+    /// As [`send`](Self::send), without a clone of the copy's properties: `write` gives them again,
+    /// to recognise the copy if it is returned.
     ///
     /// # Errors
     ///
@@ -177,7 +197,8 @@ impl<T> UnderWay<T> {
         Some(answers)
     }
 
-    /// Waits for the answers to everything that is under way, and has `take` take them. Ends once the broker is silent for `limit`.
+    /// Waits for the answers to everything that is under way, and has `take` take them. Ends once
+    /// the broker is silent for `limit`.
     pub(crate) async fn drain(
         &mut self,
         limit: Duration,
@@ -209,8 +230,8 @@ pub(super) fn in_flight(asked: Option<u16>) -> usize {
     usize::from(asked.unwrap_or(DEFAULT_IN_FLIGHT).max(1))
 }
 
-/// Whether a body of this size may be sent while so many copies with so many bytes are under way, and no more than `most` may be. One
-/// always may.
+/// Whether a body of this size may be sent while so many copies with so many bytes are under way,
+/// and no more than `most` may be. One always may.
 fn has_room((copies, bytes): (usize, u64), most: usize, size: u64) -> bool {
     copies == 0 || (copies < most && bytes + size <= BYTES_UNDER_WAY)
 }

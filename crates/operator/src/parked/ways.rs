@@ -1,4 +1,5 @@
-//! Whether the ways exist that moved messages take: the queues that they are to go to, and what would bring them back.
+//! Whether the ways exist that moved messages take: the queues that they are to go to, and what
+//! would bring them back.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -14,15 +15,17 @@ use rehop::Topology;
 use rehop::internals::{Names, build};
 use rehop::settings::TopologyMode;
 
-/// How many existing queues are remembered, and how many missing ones. Messages may name any number; others are looked up each time.
+/// How many existing queues are remembered, and how many missing ones. Messages may name any
+/// number; others are looked up each time.
 const REMEMBERED: usize = 1_000;
 
-/// The longest name with other characters than ASCII's that the broker is asked about. Its answer repeats the name, and one that does not
-/// fit into AMQP's 255 bytes ends the connection: 3.10 cuts it, perhaps within a character, and 4.0 and 4.3 cannot send it (read in
-/// their code).
+/// The longest name with other characters than ASCII's that the broker is asked about. Its answer
+/// repeats the name, and one that does not fit into AMQP's 255 bytes ends the connection: 3.10 cuts
+/// it, perhaps within a character, and 4.0 and 4.3 cannot send it (read in their code).
 const LONGEST_BEYOND_ASCII: usize = 100;
 
-/// How long a queue that cannot be served counts as one. Its node may be back soon, and many messages may name it.
+/// How long a queue that cannot be served counts as one. Its node may be back soon, and many
+/// messages may name it.
 const UNAVAILABLE_FOR: Duration = Duration::from_secs(10);
 
 /// What is known of queues.
@@ -77,8 +80,8 @@ impl Queues {
     }
 }
 
-/// Whether a queue that a message names exists, and can be served. Yes if the permission to look is missing. Anyone may have written the
-/// name.
+/// Whether a queue that a message names exists, and can be served. Yes if the permission to look is
+/// missing. Anyone may have written the name.
 pub(super) async fn exists(session: &Session, queue: &str) -> Result<bool, Error> {
     is_there(require(session, queue).await)
 }
@@ -87,14 +90,15 @@ fn is_there(looked: Result<(), Error>) -> Result<bool, Error> {
     match looked {
         Ok(()) => Ok(true),
         Err(Error::Unavailable { .. }) => Ok(false),
-        // The broker refuses only a look at another connection's exclusive queue, which is nobody's work queue.
+        // The broker refuses only a look at another connection's exclusive queue, which is nobody's
+        // work queue.
         Err(Error::Missing { .. } | Error::Refused { .. }) => Ok(false),
         Err(error) => Err(error),
     }
 }
 
-/// Checks that a queue exists. Without the permission to look it counts as existing: the alternate exchange keeps what finds no
-/// queue.
+/// Checks that a queue exists. Without the permission to look it counts as existing: the alternate
+/// exchange keeps what finds no queue.
 ///
 /// # Errors
 ///
@@ -110,7 +114,8 @@ pub(super) async fn require(session: &Session, queue: &str) -> Result<(), Error>
     }
 }
 
-/// The broker leaves line ends out of the name that it is asked about, so it would answer for another queue.
+/// The broker leaves line ends out of the name that it is asked about, so it would answer for
+/// another queue.
 fn may_be_asked(queue: &str) -> bool {
     (queue.is_ascii() || queue.len() <= LONGEST_BEYOND_ASCII) && !queue.contains(['\r', '\n'])
 }
@@ -122,8 +127,8 @@ fn remember(queues: &mut HashSet<String>, queue: &str) {
 }
 
 impl Parked {
-    /// Checks that moved messages would find their way back: that the parked queue belongs to this namespace, and that the namespace
-    /// exists. What may not be looked at is taken to exist.
+    /// Checks that moved messages would find their way back: that the parked queue belongs to this
+    /// namespace, and that the namespace exists. What may not be looked at is taken to exist.
     ///
     /// # Errors
     ///
@@ -135,7 +140,10 @@ impl Parked {
             match part.establish(&*session.connection, TopologyMode::Check, session.limit).await {
                 Ok(()) | Err(Error::Permission { .. }) => {}
                 Err(Error::Missing { .. }) => {
-                    return Err(ParkedError::NoSuchNamespace { namespace: names.namespace().to_owned(), missing });
+                    return Err(ParkedError::NoSuchNamespace {
+                        namespace: names.namespace().to_owned(),
+                        missing,
+                    });
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -143,7 +151,8 @@ impl Parked {
         Ok(())
     }
 
-    /// Checks that the queue does not belong to another namespace, as far as its dead-letter exchange tells.
+    /// Checks that the queue does not belong to another namespace, as far as its dead-letter
+    /// exchange tells.
     ///
     /// # Errors
     ///
@@ -152,20 +161,23 @@ impl Parked {
         let Found { namespace: owner, .. } = self.found(session).await?;
         let namespace = self.interpreter.names.namespace();
         match owner.filter(|owner| owner != namespace) {
-            Some(other) => {
-                Err(ParkedError::OtherNamespace { queue: self.queue.clone(), other, namespace: namespace.to_owned() })
-            }
+            Some(other) => Err(ParkedError::OtherNamespace {
+                queue: self.queue.clone(),
+                other,
+                namespace: namespace.to_owned(),
+            }),
             None => Ok(()),
         }
     }
 }
 
-/// What brings messages back, each by itself, with its name: the exchange that restored messages go to, and the queue that keeps what
-/// finds no other.
+/// What brings messages back, each by itself, with its name: the exchange that restored messages go
+/// to, and the queue that keeps what finds no other.
 fn ways_back(names: &Names) -> [(String, Topology); 2] {
     let all = build(names, &[]);
     let (mut park, mut stray) = (Topology::default(), Topology::default());
-    park.exchanges = all.exchanges.into_iter().filter(|exchange| exchange.name == names.park()).collect();
+    park.exchanges =
+        all.exchanges.into_iter().filter(|exchange| exchange.name == names.park()).collect();
     stray.queues = all.queues.into_iter().filter(|queue| queue.name == names.stray()).collect();
     [(format!("exchange {:?}", names.park()), park), (format!("queue {:?}", names.stray()), stray)]
 }
@@ -176,7 +188,8 @@ mod tests {
     use rehop::Problem;
 
     #[test]
-    fn a_queue_that_is_missing_or_cannot_be_served_is_not_there_and_a_lost_connection_tells_nothing() {
+    fn a_queue_that_is_missing_or_cannot_be_served_is_not_there_and_a_lost_connection_tells_nothing()
+     {
         let (what, problem) = (|| "looking".to_owned(), || Problem::from("no".to_owned()));
         assert!(matches!(is_there(Ok(())), Ok(true)));
         for error in [
@@ -214,7 +227,10 @@ mod tests {
     #[test]
     fn each_way_back_is_one_exchange_or_one_queue() {
         let [(exchange, park), (queue, stray)] = ways_back(&Names::new("billing"));
-        assert_eq!([exchange.as_str(), &queue], ["exchange \"billing.park\"", "queue \"billing.stray\""]);
+        assert_eq!(
+            [exchange.as_str(), &queue],
+            ["exchange \"billing.park\"", "queue \"billing.stray\""]
+        );
         assert_eq!((park.exchanges.len(), park.queues.len()), (1, 0));
         assert_eq!((stray.exchanges.len(), stray.queues.len()), (0, 1));
     }

@@ -10,7 +10,8 @@ pub(super) fn read<'a>(header: &'a str, name: &str) -> Option<&'a str> {
     })
 }
 
-/// Scripts cannot read it, and no other site's page can have it sent. It goes when the browser is closed.
+/// Scripts cannot read it, and no other site's page can have it sent. It goes when the browser is
+/// closed.
 pub(super) fn write(name: &str, id: &Token, is_https: bool) -> String {
     let secure = if is_https { "; Secure" } else { "" };
     format!("{name}={}; Path=/; HttpOnly; SameSite=Strict{secure}", id.expose())

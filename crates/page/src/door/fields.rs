@@ -26,6 +26,9 @@ mod tests {
         let field = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         let fields = Fields(vec![field("a", " 1 "), field("b", "  "), field("a", "2")]);
         assert_eq!((fields.get("a"), fields.get("b"), fields.get("c")), (Some("1"), None, None));
-        assert_eq!((fields.exact("a"), fields.exact("b"), fields.exact("c")), (Some(" 1 "), Some("  "), None));
+        assert_eq!(
+            (fields.exact("a"), fields.exact("b"), fields.exact("c")),
+            (Some(" 1 "), Some("  "), None)
+        );
     }
 }

@@ -48,7 +48,8 @@ async fn name(State(door): State<Arc<Door>>, request: Request, next: Next) -> Re
                     with --public-url.";
         Refusal::new(StatusCode::MISDIRECTED_REQUEST, text).into_response()
     } else if ![Method::GET, Method::HEAD, Method::POST].contains(request.method()) {
-        Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "A page is read by GET, and acted on by POST.").into_response()
+        Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "A page is read by GET, and acted on by POST.")
+            .into_response()
     } else {
         next.run(request).await
     };
@@ -60,7 +61,8 @@ fn is_named_correctly(door: &Door, request: &Request) -> bool {
     let mut hosts = request.headers().get_all(HOST).iter();
     let host = hosts.next().and_then(|host| host.to_str().ok());
     let is_single = hosts.next().is_none();
-    let in_line = request.uri().authority().is_none_or(|authority| door.hosts.allow(authority.as_str()));
+    let in_line =
+        request.uri().authority().is_none_or(|authority| door.hosts.allow(authority.as_str()));
     is_single && in_line && host.is_some_and(|host| door.hosts.allow(host))
 }
 
@@ -72,7 +74,8 @@ async fn session(State(door): State<Arc<Door>>, mut request: Request, next: Next
     if path == "/enter" && method == Method::GET {
         return enter(&door, request.uri());
     }
-    let cookies: Vec<_> = request.headers().get_all(COOKIE).iter().filter_map(|value| value.to_str().ok()).collect();
+    let cookies: Vec<_> =
+        request.headers().get_all(COOKIE).iter().filter_map(|value| value.to_str().ok()).collect();
     let Some(form) = cookies.iter().find_map(|cookies| door.session(cookies)) else {
         // A path that begins with two slashes would name another host.
         let path = request.uri().path_and_query().map(|path| path.as_str().to_owned());
@@ -104,19 +107,27 @@ fn enter(door: &Door, uri: &Uri) -> Response {
         Ok(None) => Refusal::used_token().into_response(),
         Err(error) => {
             tracing::error!(%error, "no random numbers for a session");
-            Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "This machine has no random numbers.").into_response()
+            Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "This machine has no random numbers.")
+                .into_response()
         }
     }
 }
 
-/// Reads the form, and checks that this server has made it for this session. Its fields go on with the request.
+/// Reads the form, and checks that this server has made it for this session. Its fields go on with
+/// the request.
 async fn checked(request: Request, form: &Token) -> Result<Request, Refusal> {
     let (parts, body) = request.into_parts();
-    let too_large = || Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "The form is larger than 256 KiB.");
+    let too_large =
+        || Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "The form is larger than 256 KiB.");
     let bytes = match tokio::time::timeout(FORM_TIME, to_bytes(body, FORM_BYTES)).await {
         Ok(Ok(bytes)) => bytes,
         Ok(Err(_)) => return Err(too_large()),
-        Err(_) => return Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, "The form did not arrive in time.")),
+        Err(_) => {
+            return Err(Refusal::new(
+                StatusCode::REQUEST_TIMEOUT,
+                "The form did not arrive in time.",
+            ));
+        }
     };
     let whole = Request::from_parts(parts.clone(), Body::from(bytes));
     let Ok(Form(fields)) = Form::<Vec<(String, String)>>::from_request(whole, &()).await else {

@@ -4,8 +4,8 @@ use std::net::IpAddr;
 
 use http::Uri;
 
-/// The names by which the page may be reached. A page of somebody else whose name is made to resolve to this machine (DNS rebinding)
-/// has another one.
+/// The names by which the page may be reached. A page of somebody else whose name is made to
+/// resolve to this machine (DNS rebinding) has another one.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Hosts {
     /// In lower case; with the port, if only this one is meant.
@@ -38,7 +38,8 @@ fn without_port(authority: &str) -> Option<&str> {
         None => authority.find(':').unwrap_or(authority.len()),
     };
     let (name, port) = authority.split_at(end);
-    let is_port = |port: &str| port.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok());
+    let is_port =
+        |port: &str| port.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok());
     (port.is_empty() || is_port(port)).then_some(name)
 }
 
@@ -58,7 +59,8 @@ impl PublicUrl {
             _ => return None,
         };
         let authority = uri.authority().map(|authority| authority.as_str().to_owned())?;
-        let is_bare = matches!(uri.path(), "" | "/") && uri.query().is_none() && !authority.contains('@');
+        let is_bare =
+            matches!(uri.path(), "" | "/") && uri.query().is_none() && !authority.contains('@');
         is_bare.then_some(Self { is_https, authority })
     }
 
@@ -111,7 +113,14 @@ mod tests {
         let parsed = |text| PublicUrl::parse(text).map(|url| url.origin());
         assert_eq!(parsed("https://ops.example.com/").as_deref(), Some("https://ops.example.com"));
         assert_eq!(parsed("http://ops:8080").as_deref(), Some("http://ops:8080"));
-        for wrong in ["ops.example.com", "ftp://ops", "https://ops/path", "https://u:p@ops", "https://ops/?a", ""] {
+        for wrong in [
+            "ops.example.com",
+            "ftp://ops",
+            "https://ops/path",
+            "https://u:p@ops",
+            "https://ops/?a",
+            "",
+        ] {
             assert_eq!(parsed(wrong), None, "{wrong:?}");
         }
     }

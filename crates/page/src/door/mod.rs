@@ -22,8 +22,8 @@ use sessions::Sessions;
 #[derive(Debug)]
 pub(super) struct Door {
     hosts: Hosts,
-    /// The name of the session's cookie. It is random: a browser sends a host's cookies to all its ports, so two pages, also behind two
-    /// tunnels, would overwrite each other's.
+    /// The name of the session's cookie. It is random: a browser sends a host's cookies to all its
+    /// ports, so two pages, also behind two tunnels, would overwrite each other's.
     cookie: String,
     /// A proxy with TLS serves the page.
     is_https: bool,
@@ -40,7 +40,10 @@ impl Door {
         let (invitation, name) = (Token::random()?, Token::random()?);
         let cookie = format!("rehop-ui-{}", &name.expose()[..12]);
         let exposed = invitation.expose().to_owned();
-        Ok((Self { hosts, cookie, is_https, sessions: Mutex::new(Sessions::new(invitation)) }, exposed))
+        Ok((
+            Self { hosts, cookie, is_https, sessions: Mutex::new(Sessions::new(invitation)) },
+            exposed,
+        ))
     }
 
     /// Another one-time token, for another browser. The one before is void.

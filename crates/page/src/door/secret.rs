@@ -45,7 +45,12 @@ mod tests {
     fn a_token_equals_itself_only_and_is_not_printed() {
         let (one, other) = (Token::random().unwrap(), Token::random().unwrap());
         assert_eq!(one.expose().len(), 64);
-        assert!(one.is(one.expose()) && !one.is(other.expose()) && !one.is("") && !one.is(&one.expose()[1..]));
+        assert!(
+            one.is(one.expose())
+                && !one.is(other.expose())
+                && !one.is("")
+                && !one.is(&one.expose()[1..])
+        );
         assert_eq!(format!("{one:?}"), "Token(***)");
     }
 }

@@ -34,8 +34,8 @@ impl Sessions {
         self.invitation = Some(invitation);
     }
 
-    /// Opens a session with this id, if the token is the one that is valid now. It is not valid again. `form` is what the
-    /// session's forms carry.
+    /// Opens a session with this id, if the token is the one that is valid now. It is not valid
+    /// again. `form` is what the session's forms carry.
     pub(super) fn open(&mut self, given: &str, id: Token, form: Token, now: Instant) -> bool {
         if self.invitation.take_if(|invitation| invitation.is(given)).is_none() {
             return false;
@@ -80,7 +80,10 @@ mod tests {
         assert!(!sessions.open("wrong", first.clone(), token(), now));
         assert!(sessions.open(invitation.expose(), first.clone(), token(), now));
         assert!(!sessions.open(invitation.expose(), second.clone(), token(), now));
-        assert!(sessions.find(first.expose(), now).is_some() && sessions.find(second.expose(), now).is_none());
+        assert!(
+            sessions.find(first.expose(), now).is_some()
+                && sessions.find(second.expose(), now).is_none()
+        );
         assert!(sessions.find("", now).is_none());
         let again = token();
         sessions.invite(again.clone());
@@ -109,7 +112,8 @@ mod tests {
             let now = start + Duration::from_secs(index as u64);
             assert!(sessions.open(invitation.expose(), id.clone(), token(), now));
         }
-        let open = |sessions: &mut Sessions, id: &Token| sessions.find(id.expose(), start).is_some();
+        let open =
+            |sessions: &mut Sessions, id: &Token| sessions.find(id.expose(), start).is_some();
         assert!(!open(&mut sessions, &ids[0]) && ids[1..].iter().all(|id| open(&mut sessions, id)));
     }
 }

@@ -45,8 +45,7 @@ pub(super) async fn page(
         return Err(Refusal::not_allowed(Action::Reveal));
     }
     let Some(text) = editable(&original) else {
-        let text =
-            "Only text of at most 64 KiB, all of whose lines end alike, can be edited here. Use: rehop parked edit";
+        let text = "Only text of at most 64 KiB, all of whose lines end alike, can be edited here. Use: rehop parked edit";
         return Err(Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, text));
     };
     Ok(html(&Page {
@@ -58,24 +57,35 @@ pub(super) async fn page(
     }))
 }
 
-pub(super) async fn start(Shared(state): Shared<Arc<State>>, Extension(fields): Extension<Fields>) -> Outcome {
+pub(super) async fn start(
+    Shared(state): Shared<Arc<State>>,
+    Extension(fields): Extension<Fields>,
+) -> Outcome {
     let (address, chain, parked) = subject(&state, &fields)?;
     let bad = |text: &str| Refusal::new(StatusCode::BAD_REQUEST, text);
-    let why = fields.get("why").ok_or_else(|| bad("Say why, for the audit. Go back, and fill in the reason."))?;
+    let why = fields
+        .get("why")
+        .ok_or_else(|| bad("Say why, for the audit. Go back, and fill in the reason."))?;
     let written = fields.exact("body").ok_or_else(|| bad("The form has no body."))?;
     let (_, original) = body(&state, parked.clone(), chain.clone()).await?;
-    let Some(before) = editable(&original).filter(|_| fields.get("original") == Some(fingerprint(&original).as_str()))
+    let Some(before) = editable(&original)
+        .filter(|_| fields.get("original") == Some(fingerprint(&original).as_str()))
     else {
         return Err(Refusal::new(
             StatusCode::CONFLICT,
             "The message is not the one that the form was made for. Nothing was sent.",
         ));
     };
-    let mut request = EditRequest::new(chain.clone(), Bytes::from(with_line_ends_of(before, written)));
+    let mut request =
+        EditRequest::new(chain.clone(), Bytes::from(with_line_ends_of(before, written)));
     request.original = Some(original);
     request.why = Some(why.to_owned());
     request.to = fields.get("to").map(str::to_owned);
-    let about = About { title: format!("Edit message {chain}"), why: why.to_owned(), from: address.query() };
+    let about = About {
+        title: format!("Edit message {chain}"),
+        why: why.to_owned(),
+        from: address.query(),
+    };
     let run = state.runs.start(parked, Operation::Edit(request), about);
     Ok(Redirect::to(&format!("/runs/{}", run.id)).into_response())
 }
@@ -92,7 +102,11 @@ fn subject(state: &State, fields: &Fields) -> Result<(Address, String, Parked), 
     Ok((address, chain, parked))
 }
 
-async fn body(state: &State, parked: Parked, chain: String) -> Result<(ParkedMessage, Bytes), Refusal> {
+async fn body(
+    state: &State,
+    parked: Parked,
+    chain: String,
+) -> Result<(ParkedMessage, Bytes), Refusal> {
     let looking = looks::look(&state.work, move || {
         let (parked, chain) = (parked.clone(), chain.clone());
         async move { parked.body(&chain).await }
@@ -102,12 +116,15 @@ async fn body(state: &State, parked: Parked, chain: String) -> Result<(ParkedMes
 
 /// The body as text, if a browser sends back all of it that was not edited.
 fn editable(body: &[u8]) -> Option<&str> {
-    std::str::from_utf8(body).ok().filter(|text| text.len() <= MAX_BODY && !text.contains('\0') && ends_alike(text))
+    std::str::from_utf8(body)
+        .ok()
+        .filter(|text| text.len() <= MAX_BODY && !text.contains('\0') && ends_alike(text))
 }
 
 /// Whether all lines end with LF, or all with CR LF.
 fn ends_alike(text: &str) -> bool {
-    let (pairs, crs, lfs) = (text.matches("\r\n").count(), text.matches('\r').count(), text.matches('\n').count());
+    let (pairs, crs, lfs) =
+        (text.matches("\r\n").count(), text.matches('\r').count(), text.matches('\n').count());
     crs == pairs && (pairs == 0 || lfs == pairs)
 }
 

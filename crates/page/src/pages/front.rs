@@ -31,7 +31,10 @@ struct Page {
     overview: Arc<Overview>,
 }
 
-pub(super) async fn page(Shared(state): Shared<Arc<State>>, Extension(session): Extension<Session>) -> Response {
+pub(super) async fn page(
+    Shared(state): Shared<Arc<State>>,
+    Extension(session): Extension<Session>,
+) -> Response {
     match state.overview().await {
         Ok(overview) => html(&Page { frame: Frame::new(&state, &session, "Queues"), overview }),
         Err(error) => Refusal::new(StatusCode::BAD_GATEWAY, format!("{error}.")).into_response(),

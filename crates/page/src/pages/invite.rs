@@ -21,14 +21,18 @@ struct Page {
     address: String,
 }
 
-pub(super) async fn page(Shared(state): Shared<Arc<State>>, Extension(session): Extension<Session>) -> Response {
+pub(super) async fn page(
+    Shared(state): Shared<Arc<State>>,
+    Extension(session): Extension<Session>,
+) -> Response {
     match state.door.invite() {
         Ok(token) => html(&Page {
             frame: Frame::new(&state, &session, "Let another browser in"),
             address: format!("{}/enter?token={token}", state.origin),
         }),
         Err(_) => {
-            Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "This machine has no random numbers.").into_response()
+            Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "This machine has no random numbers.")
+                .into_response()
         }
     }
 }

@@ -16,7 +16,10 @@ use rehop_operator::parked::Listing;
 pub(super) const LASTS: Duration = Duration::from_secs(40);
 
 /// How far a reading is, in the texts of these elements. At its end the page is loaded again.
-pub(super) fn reading(reading: watch::Receiver<Reading>, texts: fn(&Listing) -> serde_json::Value) -> Response {
+pub(super) fn reading(
+    reading: watch::Receiver<Reading>,
+    texts: fn(&Listing) -> serde_json::Value,
+) -> Response {
     let until = Instant::now() + LASTS;
     let events = stream::unfold(Some(reading), move |reading| async move {
         let mut reading = reading?;

@@ -87,19 +87,23 @@ pub(super) async fn page(
         let (parked, chain) = (parked.clone(), wanted.clone());
         async move {
             match parked.show(&chain, scan).await {
-                Err(ParkedError::NoSuchMessage { looked_at, .. }) if scan == Some(looked_at) => Ok(None),
+                Err(ParkedError::NoSuchMessage { looked_at, .. }) if scan == Some(looked_at) => {
+                    Ok(None)
+                }
                 shown => shown.map(Some),
             }
         }
     });
     let Some(shown) = shown.await? else {
         let all = format!("/message?{}", address.at_all().query());
-        return Err(Refusal::not_found("It is not among the first messages of the queue.").continue_at(all));
+        return Err(
+            Refusal::not_found("It is not among the first messages of the queue.").continue_at(all)
+        );
     };
     let mut place = Address::of(address.place.clone());
     place.all = address.all;
-    let reveal =
-        (state.allowed.contains(Action::Reveal) && !is_revealed).then(|| format!("{}&reveal=1", address.query()));
+    let reveal = (state.allowed.contains(Action::Reveal) && !is_revealed)
+        .then(|| format!("{}&reveal=1", address.query()));
     Ok(html(&Page {
         frame: Frame::new(&state, &session, format!("Message {chain}")),
         place_title: super::messages::title(&address.place),
@@ -169,7 +173,10 @@ fn text(value: &serde_json::Value) -> String {
 /// What a replay would do with it.
 fn replay(destination: Option<&str>) -> Vec<String> {
     let Some(queue) = destination else {
-        return vec!["Nothing, unless you name a queue: the message does not say which one it belongs to.".to_owned()];
+        return vec![
+            "Nothing, unless you name a queue: the message does not say which one it belongs to."
+                .to_owned(),
+        ];
     };
     vec![
         format!("Send a copy to queue {queue} and to no other, and remove this one when the broker has confirmed the copy."),

@@ -79,14 +79,22 @@ pub(super) async fn page(
     Ok(html(&view(&state, &session, address, &listing, is_reading)))
 }
 
-fn view(state: &State, session: &Session, address: Address, listing: &Listing, is_reading: bool) -> Page {
+fn view(
+    state: &State,
+    session: &Session,
+    address: Address,
+    listing: &Listing,
+    is_reading: bool,
+) -> Page {
     let now = state.now();
     let discards = state.allowed.contains(Action::Discard) && address.place != Place::Discarded;
     Page {
         frame: Frame::new(state, session, title(&address.place)),
         seen: seen(listing),
         is_reading,
-        is_partial: listing.looked_at < listing.depth && !address.all && !is_enough(&address, listing),
+        is_partial: listing.looked_at < listing.depth
+            && !address.all
+            && !is_enough(&address, listing),
         matched: count(listing.matched),
         groups: listing.groups.iter().map(|group| group_row(&address, group)).collect(),
         rows: listing.messages.iter().map(|message| row(&address, message, now)).collect(),
@@ -99,7 +107,9 @@ fn view(state: &State, session: &Session, address: Address, listing: &Listing, i
 /// What was looked at.
 pub(super) fn seen(listing: &Listing) -> String {
     match listing.looked_at < listing.depth {
-        true => format!("the first {} of {} messages", count(listing.looked_at), count(listing.depth)),
+        true => {
+            format!("the first {} of {} messages", count(listing.looked_at), count(listing.depth))
+        }
         false => format!("all {} messages", count(listing.depth)),
     }
 }
@@ -118,13 +128,16 @@ pub(super) fn title(place: &Place) -> String {
     }
 }
 
-/// A link to a group selects exactly its messages. Those that are not told apart have nothing in common.
+/// A link to a group selects exactly its messages. Those that are not told apart have nothing in
+/// common.
 fn group_link(address: &Address, group: &Group) -> Option<String> {
     let Kind { reason, class, error, destination, .. } = &group.kind;
     let mut one = address.clone().with("reason", reason);
-    for (some, none, value) in
-        [("class", "no_class", class), ("error_is", "no_error", error), ("destination", "no_destination", destination)]
-    {
+    for (some, none, value) in [
+        ("class", "no_class", class),
+        ("error_is", "no_error", error),
+        ("destination", "no_destination", destination),
+    ] {
         one = match value.as_deref() {
             Some("") | None => one.with(none, "1"),
             Some(value) => one.with(some, value),

@@ -52,8 +52,11 @@ fn html(page: &impl askama::Template) -> Response {
         Ok(text) => Html(text).into_response(),
         Err(error) => {
             tracing::error!(%error, "a page could not be written");
-            Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "This page could not be written; the log says why.")
-                .into_response()
+            Refusal::new(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "This page could not be written; the log says why.",
+            )
+            .into_response()
         }
     }
 }

@@ -49,11 +49,12 @@ struct Page {
 
 /// How long a page waits for the end of a reading before it shows how far it is.
 const READ_WITHIN: Duration = Duration::from_secs(3);
-/// How old the numbers of a plan may be. A page without scripts is loaded again every five seconds, and has to find them.
+/// How old the numbers of a plan may be. A page without scripts is loaded again every five seconds,
+/// and has to find them.
 const PLAN_AGE: Duration = Duration::from_secs(30);
 
-/// The plan of a replay or a discard. It goes through the whole queue, because the number has to be right. If that takes long, the page
-/// shows how far it is, and is loaded again at the end.
+/// The plan of a replay or a discard. It goes through the whole queue, because the number has to be
+/// right. If that takes long, the page shows how far it is, and is loaded again at the end.
 pub(super) async fn page(
     Shared(state): Shared<Arc<State>>,
     Extension(session): Extension<Session>,
@@ -89,7 +90,9 @@ fn view(
     Page {
         frame: match is_reading {
             true => Frame::new(state, session, format!("{verb} messages")),
-            false => Frame::new(state, session, format!("{verb} {} messages", count(listing.matched))),
+            false => {
+                Frame::new(state, session, format!("{verb} {} messages", count(listing.matched)))
+            }
         },
         is_replay: action == Action::Replay,
         action: action.as_str(),
@@ -128,9 +131,15 @@ pub(super) async fn start(
 }
 
 /// What the form asks for, and how many messages it is about.
-fn operation(fields: &Fields, address: &Address, action: Action) -> Result<(Operation, u64), String> {
-    let why = fields.get("why").ok_or("Say why, for the audit. Go back, and fill in the reason.")?;
-    let expected = number(fields, "expect")?.ok_or("The form does not say how many messages it is about.")?;
+fn operation(
+    fields: &Fields,
+    address: &Address,
+    action: Action,
+) -> Result<(Operation, u64), String> {
+    let why =
+        fields.get("why").ok_or("Say why, for the audit. Go back, and fill in the reason.")?;
+    let expected =
+        number(fields, "expect")?.ok_or("The form does not say how many messages it is about.")?;
     let (filter, expect, why) = (address.filter.clone(), Some(expected), Some(why.to_owned()));
     let in_flight = fields.get("strict").map(|_| 1);
     if action == Action::Discard {
@@ -139,11 +148,15 @@ fn operation(fields: &Fields, address: &Address, action: Action) -> Result<(Oper
         request.in_flight = in_flight;
         return Ok((Operation::Discard(request), expected));
     }
-    let deadline =
-        |text: &str| humantime::parse_duration(text).map_err(|_| format!("{text:?} is not a duration such as 24h."));
+    let deadline = |text: &str| {
+        humantime::parse_duration(text)
+            .map_err(|_| format!("{text:?} is not a duration such as 24h."))
+    };
     let rate = number(fields, "rate")?;
     if rate == Some(0) {
-        return Err("A rate of 0 would never send anything. Leave the field empty for no limit.".to_owned());
+        return Err(
+            "A rate of 0 would never send anything. Leave the field empty for no limit.".to_owned()
+        );
     }
     let mut request = ReplayRequest::default();
     (request.filter, request.expect, request.why) = (filter, expect, why);
@@ -182,7 +195,8 @@ mod tests {
         for action in [Action::Replay, Action::Discard] {
             for (strict, in_flight) in [("", None), ("1", Some(1))] {
                 let field = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
-                let fields = Fields([("why", "x"), ("expect", "2"), ("strict", strict)].map(field).into());
+                let fields =
+                    Fields([("why", "x"), ("expect", "2"), ("strict", strict)].map(field).into());
                 let asked = match operation(&fields, &Address::of(Place::Stray), action) {
                     Ok((Operation::Replay(request), 2)) => request.in_flight,
                     Ok((Operation::Discard(request), 2)) => request.in_flight,

@@ -55,8 +55,12 @@ struct One {
     undone_by: Option<u64>,
 }
 
-pub(super) async fn all(Shared(state): Shared<Arc<State>>, Extension(session): Extension<Session>) -> Outcome {
-    let of = |run: &Arc<Run>| (run.id, run.title.clone(), in_words(&run.phase.borrow(), run.undoes).0);
+pub(super) async fn all(
+    Shared(state): Shared<Arc<State>>,
+    Extension(session): Extension<Session>,
+) -> Outcome {
+    let of =
+        |run: &Arc<Run>| (run.id, run.title.clone(), in_words(&run.phase.borrow(), run.undoes).0);
     let runs = state.runs.all().iter().map(of).collect();
     Ok(html(&All { frame: Frame::new(&state, &session, "Activity"), runs }))
 }
@@ -115,14 +119,20 @@ pub(super) async fn undo(
         return Err(Refusal::not_allowed(Action::Discard));
     }
     let bad = |text: &str| Refusal::new(StatusCode::BAD_REQUEST, text);
-    let why = fields.get("why").ok_or_else(|| bad("Say why, for the audit. Go back, and fill in the reason."))?;
+    let why = fields
+        .get("why")
+        .ok_or_else(|| bad("Say why, for the audit. Go back, and fill in the reason."))?;
     let begun = state.runs.undo(&run, state.discarded()?, why.to_owned());
-    let begun = begun.ok_or_else(|| bad("It has discarded nothing, so there is nothing to undo."))?;
+    let begun =
+        begun.ok_or_else(|| bad("It has discarded nothing, so there is nothing to undo."))?;
     Ok(Redirect::to(&format!("/runs/{}", begun.id)).into_response())
 }
 
 /// The values that change, and a reload at the end.
-pub(super) async fn live(Shared(state): Shared<Arc<State>>, Path(id): Path<u64>) -> Result<Response, Refusal> {
+pub(super) async fn live(
+    Shared(state): Shared<Arc<State>>,
+    Path(id): Path<u64>,
+) -> Result<Response, Refusal> {
     let run = find(&state, id)?;
     let until = Instant::now() + LASTS;
     let events = stream::unfold((run, false), move |(run, is_over)| async move {
@@ -134,7 +144,8 @@ pub(super) async fn live(Shared(state): Shared<Arc<State>>, Path(id): Path<u64>)
         let event = if phase.is_over() {
             Event::default().event("reload").data("done")
         } else {
-            let mut texts: BTreeMap<&str, String> = cells(&phase).into_iter().map(|(id, _, text)| (id, text)).collect();
+            let mut texts: BTreeMap<&str, String> =
+                cells(&phase).into_iter().map(|(id, _, text)| (id, text)).collect();
             texts.insert("state", in_words(&phase, run.undoes).0);
             Event::default().data(serde_json::json!(texts).to_string())
         };
@@ -145,7 +156,9 @@ pub(super) async fn live(Shared(state): Shared<Arc<State>>, Path(id): Path<u64>)
 
 fn find(state: &State, id: u64) -> Result<Arc<Run>, Refusal> {
     state.runs.find(id).ok_or_else(|| {
-        Refusal::not_found("This page does not know of it. It remembers what was started since its own start.")
+        Refusal::not_found(
+            "This page does not know of it. It remembers what was started since its own start.",
+        )
     })
 }
 
@@ -165,21 +178,31 @@ fn in_words(phase: &Phase, undoes: Option<u64>) -> (String, bool) {
         Phase::Running(_) => ("It goes on.".to_owned(), false),
         Phase::Replayed(replayed) => match &replayed.stopped {
             Some(stop) => (format!("It stopped: {stop}."), true),
-            None if replayed.is_success() => ("It is done: every message was handled.".to_owned(), false),
+            None if replayed.is_success() => {
+                ("It is done: every message was handled.".to_owned(), false)
+            }
             None => (format!("It is done. {}", what_is_not_handled(replayed)), true),
         },
         Phase::Discarded(discarded) => match &discarded.stopped {
             Some(stop) => (format!("It stopped: {stop}."), true),
             None if discarded.tally.stayed() > 0 => (format!("It is done. {SOME_STAY}"), true),
-            None => ("It is done. The messages are in the discarded queue for seven days.".to_owned(), false),
+            None => (
+                "It is done. The messages are in the discarded queue for seven days.".to_owned(),
+                false,
+            ),
         },
         Phase::Restored(restored) => match &restored.stopped {
             Some(stop) => (format!("It stopped: {stop}."), true),
             None if restored.tally.stayed() > 0 => (format!("It is done. {SOME_STAY}"), true),
-            None if undoes.is_some_and(|undoes| undoes > restored.tally.matched) => {
-                ("It is done. Some messages were no longer there to be brought back.".to_owned(), true)
-            }
-            None => ("It is done. The messages are back where they were, at the end of their queue.".to_owned(), false),
+            None if undoes.is_some_and(|undoes| undoes > restored.tally.matched) => (
+                "It is done. Some messages were no longer there to be brought back.".to_owned(),
+                true,
+            ),
+            None => (
+                "It is done. The messages are back where they were, at the end of their queue."
+                    .to_owned(),
+                false,
+            ),
         },
         Phase::Edited(edited) => what_became_of(edited),
         Phase::Failed { error: ParkedError::Stopped, .. } => {
@@ -188,18 +211,27 @@ fn in_words(phase: &Phase, undoes: Option<u64>) -> (String, bool) {
         Phase::Failed { error: error @ ParkedError::Incomplete { .. }, .. } => {
             (format!("It ended early: {error}."), true)
         }
-        Phase::Failed { error, .. } => (format!("It failed: {error}. What it has not moved is where it was."), true),
+        Phase::Failed { error, .. } => {
+            (format!("It failed: {error}. What it has not moved is where it was."), true)
+        }
     }
 }
 
 fn what_became_of(Edited { run, destination, fates, .. }: &Edited) -> (String, bool) {
     let words = match fates {
         Fates { handled: 1.., .. } => {
-            return (format!("It is done: queue {destination} has handled the edited message."), false);
+            return (
+                format!("It is done: queue {destination} has handled the edited message."),
+                false,
+            );
         }
         Fates { parked_again: 1.., .. } => "The edited message has parked again.".to_owned(),
-        Fates { discarded: 1.., .. } => "The edited message was discarded, by its handler or by its policy.".to_owned(),
-        Fates { waiting: 1.., .. } => "The edited message has failed, and waits for another attempt.".to_owned(),
+        Fates { discarded: 1.., .. } => {
+            "The edited message was discarded, by its handler or by its policy.".to_owned()
+        }
+        Fates { waiting: 1.., .. } => {
+            "The edited message has failed, and waits for another attempt.".to_owned()
+        }
         _ => format!(
             "The edited message is sent to queue {destination}. What became of it is not known yet. If it crashes its consumer, the \
              broker parks it in the end; then the filter “Parked again by this replay” finds it, by {run}."
@@ -208,7 +240,8 @@ fn what_became_of(Edited { run, destination, fates, .. }: &Edited) -> (String, b
     (words, true)
 }
 
-/// Why not every message that matched was handled, and what to do about those of which nothing is known.
+/// Why not every message that matched was handled, and what to do about those of which nothing is
+/// known.
 fn what_is_not_handled(Replayed { run, tally, fates, unknown, .. }: &Replayed) -> String {
     let unheard_of = format!(
         "Not every message's fate is known: some may still be in their queue, or their consumer does not report it. One that crashes its \
@@ -249,8 +282,16 @@ fn of_tally(tally: &Tally) -> Vec<(&'static str, &'static str, String)> {
         ("matched", "Matching so far", count(tally.matched)),
     ];
     for (id, what, number) in [
-        ("homeless", "Left here: they do not say which queue they belong to", tally.without_destination),
-        ("missing", "Left here: their queue does not exist or cannot be served", tally.missing_destination),
+        (
+            "homeless",
+            "Left here: they do not say which queue they belong to",
+            tally.without_destination,
+        ),
+        (
+            "missing",
+            "Left here: their queue does not exist or cannot be served",
+            tally.missing_destination,
+        ),
         ("large", "Left here: too large for a copy, or not accepted", tally.too_large),
         ("unconfirmed", "Not confirmed; they may exist twice", tally.unconfirmed),
     ] {
@@ -278,7 +319,8 @@ mod tests {
     fn ended(tally: Tally, fates: Fates) -> (String, bool) {
         let (run, unknown) = ("6fa15d2d04c8".to_owned(), fates.unknown());
         let mut replayed = Replayed::default();
-        (replayed.run, replayed.tally, replayed.fates, replayed.unknown) = (run, tally, fates, unknown);
+        (replayed.run, replayed.tally, replayed.fates, replayed.unknown) =
+            (run, tally, fates, unknown);
         in_words(&Phase::Replayed(replayed), None)
     }
 
@@ -301,7 +343,10 @@ mod tests {
         assert_eq!(ended(tally(3, 2), fates(2, 2)), (format!("It is done. {SOME_STAY}"), true));
         assert_eq!(ended(tally(3, 0), fates(0, 0)), (format!("It is done. {SOME_STAY}"), true));
         let (words, is_bad) = ended(tally(3, 3), fates(3, 2));
-        assert!(is_bad && words.starts_with("It is done. Not every message's fate is known"), "{words}");
+        assert!(
+            is_bad && words.starts_with("It is done. Not every message's fate is known"),
+            "{words}"
+        );
         assert!(words.contains("6fa15d2d04c8") && !words.contains(SOME_STAY), "{words}");
         let (words, _) = ended(tally(3, 2), fates(2, 1));
         assert!(words.contains("fate is known") && words.ends_with(SOME_STAY), "{words}");
@@ -309,7 +354,11 @@ mod tests {
 
     #[test]
     fn a_run_that_did_not_find_all_messages_does_not_say_that_it_is_done() {
-        let error = ParkedError::Incomplete { queue: "orders.parked".to_owned(), looked_at: 380, wanted: 400 };
+        let error = ParkedError::Incomplete {
+            queue: "orders.parked".to_owned(),
+            looked_at: 380,
+            wanted: 400,
+        };
         let (words, is_bad) = in_words(&Phase::Failed { error, seen: None }, None);
         assert!(is_bad && words.starts_with("It ended early: only 380 of 400 messages"), "{words}");
         assert!(words.contains("Run it again"), "{words}");

@@ -1,7 +1,9 @@
-//! What dead-lettering writes into a message: `x-death` and its companions, and how they end a cycle.
+//! What dead-lettering writes into a message: `x-death` and its companions, and how they end a
+//! cycle.
 //!
-//! 3.10 keeps the history in the `x-death` header and nowhere else, so one that a client left in a copy counts. 4.x keeps a history of
-//! its own, which the header only shows: there, what a client sends is replaced.
+//! 3.10 keeps the history in the `x-death` header and nowhere else, so one that a client left in a
+//! copy counts. 4.x keeps a history of its own, which the header only shows: there, what a client
+//! sends is replaced.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,7 +41,8 @@ pub(super) fn dead_letter(
     dead
 }
 
-/// Whether publishing to the queue would close a cycle that no consumer took part in. Such a message is not published.
+/// Whether publishing to the queue would close a cycle that no consumer took part in. Such a
+/// message is not published.
 pub(super) fn is_cycle(version: Version, message: &Message, reason: Reason, queue: &str) -> bool {
     if reason == Reason::Rejected {
         return false;
@@ -47,7 +50,9 @@ pub(super) fn is_cycle(version: Version, message: &Message, reason: Reason, queu
     if version == Version::V3_10 {
         return is_cycle_in_header(message, queue);
     }
-    let Some(position) = message.deaths.iter().position(|death| *death.queue == *queue) else { return false };
+    let Some(position) = message.deaths.iter().position(|death| *death.queue == *queue) else {
+        return false;
+    };
     message.deaths.iter().take(position + 1).all(|death| death.reason != Reason::Rejected)
 }
 
@@ -55,7 +60,8 @@ fn record_in_history(date: Time, entry: &Entry, reason: Reason, queue: &Name) ->
     let message = &entry.message;
     let mut dead = (**message).clone();
     let is_first = dead.deaths.is_empty();
-    let known = dead.deaths.iter().position(|death| death.queue == *queue && death.reason == reason);
+    let known =
+        dead.deaths.iter().position(|death| death.queue == *queue && death.reason == reason);
     let death = match known {
         Some(position) => {
             let mut death = dead.deaths.remove(position);
@@ -74,7 +80,8 @@ fn record_in_history(date: Time, entry: &Entry, reason: Reason, queue: &Name) ->
     };
     dead.deaths.insert(0, death);
     dead.delivery_count = entry.counts.delivery().or(message.delivery_count);
-    let deaths: Vec<_> = dead.deaths.iter().map(|death| AMQPValue::FieldTable(death.table())).collect();
+    let deaths: Vec<_> =
+        dead.deaths.iter().map(|death| AMQPValue::FieldTable(death.table())).collect();
     let properties = with_headers(&message.properties, false, |headers| {
         headers.insert("x-death".into(), AMQPValue::FieldArray(FieldArray::from(deaths)));
         if is_first {
@@ -86,17 +93,31 @@ fn record_in_history(date: Time, entry: &Entry, reason: Reason, queue: &Name) ->
     dead
 }
 
-const FIRST_DEATH: [&str; 3] = ["x-first-death-reason", "x-first-death-queue", "x-first-death-exchange"];
+const FIRST_DEATH: [&str; 3] =
+    ["x-first-death-reason", "x-first-death-queue", "x-first-death-exchange"];
 /// Only on 4.x.
-const LAST_DEATH: [&str; 3] = ["x-last-death-reason", "x-last-death-queue", "x-last-death-exchange"];
+const LAST_DEATH: [&str; 3] =
+    ["x-last-death-reason", "x-last-death-queue", "x-last-death-exchange"];
 
-fn set(headers: &mut BTreeMap<ShortString, AMQPValue>, names: [&str; 3], reason: Reason, queue: &str, exchange: &str) {
+fn set(
+    headers: &mut BTreeMap<ShortString, AMQPValue>,
+    names: [&str; 3],
+    reason: Reason,
+    queue: &str,
+    exchange: &str,
+) {
     for (name, value) in names.into_iter().zip([reason.as_str(), queue, exchange]) {
         headers.insert(name.into(), long_string(value));
     }
 }
 
-fn record_in_header(date: Time, message: &Message, reason: Reason, queue: &Name, target: &Target) -> Message {
+fn record_in_header(
+    date: Time,
+    message: &Message,
+    reason: Reason,
+    queue: &Name,
+    target: &Target,
+) -> Message {
     let mut dead = message.clone();
     let properties = with_headers(&message.properties, false, |headers| {
         let mut routing_keys = vec![Name::from(message.routing_key())];
@@ -128,13 +149,16 @@ fn record_in_header(date: Time, message: &Message, reason: Reason, queue: &Name,
     dead
 }
 
-/// Counts a death that is among the former ones, and puts it first. Seen in the source of 3.10.8: each time, the former ones change to the
-/// reverse of their order, and of two for the same queue and reason one is left.
+/// Counts a death that is among the former ones, and puts it first. Seen in the source of 3.10.8:
+/// each time, the former ones change to the reverse of their order, and of two for the same queue
+/// and reason one is left.
 fn add_to_former(death: Death, former: &FieldArray) -> Vec<AMQPValue> {
     let key_of = |value: &AMQPValue| match value {
-        AMQPValue::FieldTable(table) => {
-            Some((string(table, "queue")?.to_owned(), string(table, "reason")?.to_owned(), table.clone()))
-        }
+        AMQPValue::FieldTable(table) => Some((
+            string(table, "queue")?.to_owned(),
+            string(table, "reason")?.to_owned(),
+            table.clone(),
+        )),
         _ => None,
     };
     let mut others = Vec::new();
@@ -159,7 +183,8 @@ fn add_to_former(death: Death, former: &FieldArray) -> Vec<AMQPValue> {
 }
 
 fn is_cycle_in_header(message: &Message, queue: &str) -> bool {
-    let deaths = message.properties.headers().as_ref().and_then(|headers| headers.inner().get("x-death"));
+    let deaths =
+        message.properties.headers().as_ref().and_then(|headers| headers.inner().get("x-death"));
     let Some(AMQPValue::FieldArray(deaths)) = deaths else { return false };
     let deaths: Vec<_> = deaths
         .as_slice()
@@ -169,7 +194,8 @@ fn is_cycle_in_header(message: &Message, queue: &str) -> bool {
             _ => None,
         })
         .collect();
-    let is_of_queue = |table: Option<&FieldTable>| table.and_then(|table| string(table, "queue")) == Some(queue);
+    let is_of_queue =
+        |table: Option<&FieldTable>| table.and_then(|table| string(table, "queue")) == Some(queue);
     let Some(position) = deaths.iter().position(|death| is_of_queue(*death)) else { return false };
     let is_automatic = |table: Option<&FieldTable>| {
         table.is_some_and(|table| string(table, "reason") != Some(Reason::Rejected.as_str()))

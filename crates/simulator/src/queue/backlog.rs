@@ -1,7 +1,9 @@
-//! The messages that wait in a queue and were not delivered yet, in the order in which they will be.
+//! The messages that wait in a queue and were not delivered yet, in the order in which they will
+//! be.
 //!
-//! 3.10 keeps one line. 4.0 has a second one for priorities above 4, which gets two deliveries of three. 4.3 has a line for each
-//! priority, and a lower one only moves when those above it are empty.
+//! 3.10 keeps one line. 4.0 has a second one for priorities above 4, which gets two deliveries of
+//! three. 4.3 has a line for each priority, and a lower one only moves when those above it are
+//! empty.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -44,7 +46,8 @@ impl Backlog {
         self.push_to(rank, entry);
     }
 
-    /// A requeued message on 3.10 and 4.0 goes to the end of the ordinary line, whatever its priority.
+    /// A requeued message on 3.10 and 4.0 goes to the end of the ordinary line, whatever its
+    /// priority.
     pub(super) fn push_requeued(&mut self, entry: Entry) {
         self.push_to(u8::from(self.version == Version::V4_0), entry);
     }

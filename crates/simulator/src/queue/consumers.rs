@@ -1,7 +1,9 @@
-//! The consumers of a queue: who is next, how much each may hold, and what a single active consumer is.
+//! The consumers of a queue: who is next, how much each may hold, and what a single active consumer
+//! is.
 //!
-//! A consumer has credit for as many messages as its prefetch allows and stands in a line while it has some. Whoever gets a message
-//! goes to the end of the line. A cancelled consumer stays known as long as it holds messages.
+//! A consumer has credit for as many messages as its prefetch allows and stands in a line while it
+//! has some. Whoever gets a message goes to the end of the line. A cancelled consumer stays known
+//! as long as it holds messages.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
@@ -29,13 +31,24 @@ pub(crate) struct Subscription {
 
 impl Subscription {
     /// What the method itself says. The rest depends on the queue.
-    pub(crate) fn new(channel: ChannelId, tag: Tag, is_no_ack: bool, is_exclusive: bool, prefetch: u16) -> Self {
+    pub(crate) fn new(
+        channel: ChannelId,
+        tag: Tag,
+        is_no_ack: bool,
+        is_exclusive: bool,
+        prefetch: u16,
+    ) -> Self {
         Self { channel, tag, is_no_ack, is_exclusive, prefetch, priority: 0, timeout: Time::ZERO }
     }
 
     /// The only message of a `basic.get`.
     pub(crate) fn handed(&self) -> Handed {
-        Handed { channel: self.channel, tag: self.tag.clone(), delivery: 0, is_no_ack: self.is_no_ack }
+        Handed {
+            channel: self.channel,
+            tag: self.tag.clone(),
+            delivery: 0,
+            is_no_ack: self.is_no_ack,
+        }
     }
 }
 
@@ -95,18 +108,26 @@ impl Consumer {
     /// From 4.0 on there is never more credit than the prefetch.
     fn add_credit(&mut self, version: Version) {
         if !self.is_cancelled && matches!(self.subscription.tag, Tag::Subscription(_)) {
-            let max = if version >= Version::V4_0 { credit_of(&self.subscription) } else { u32::MAX };
+            let max =
+                if version >= Version::V4_0 { credit_of(&self.subscription) } else { u32::MAX };
             self.credit = self.credit.saturating_add(1).min(max);
         }
     }
 
     /// Takes out what was held for too long.
     fn take_late(&mut self, now: Time) -> Vec<Entry> {
-        let late: Vec<_> =
-            self.held.iter().filter(|(_, held)| held.deadline <= now).map(|(&delivery, _)| delivery).collect();
+        let late: Vec<_> = self
+            .held
+            .iter()
+            .filter(|(_, held)| held.deadline <= now)
+            .map(|(&delivery, _)| delivery)
+            .collect();
         self.timed_out.extend(&late);
         late.iter().for_each(|_| self.add_credit(Version::V4_3));
-        late.iter().filter_map(|delivery| self.held.remove(delivery)).map(|held| held.entry).collect()
+        late.iter()
+            .filter_map(|delivery| self.held.remove(delivery))
+            .map(|held| held.entry)
+            .collect()
     }
 
     /// What had timed out is settled after all.
@@ -134,10 +155,18 @@ pub(super) struct Consumers {
 
 impl Consumers {
     pub(super) fn new(version: Version, is_single_active: bool) -> Self {
-        Self { version, is_single_active, next_key: 0, known: Vec::new(), waiting: Vec::new(), line: VecDeque::new() }
+        Self {
+            version,
+            is_single_active,
+            next_key: 0,
+            known: Vec::new(),
+            waiting: Vec::new(),
+            line: VecDeque::new(),
+        }
     }
 
-    /// How many there are, as `queue.declare` says. A quorum queue counts cancelled ones that hold messages, and none that wait.
+    /// How many there are, as `queue.declare` says. A quorum queue counts cancelled ones that hold
+    /// messages, and none that wait.
     pub(super) fn count(&self, is_classic: bool) -> usize {
         if is_classic { self.subscribers().len() } else { self.known.len() }
     }
@@ -148,9 +177,11 @@ impl Consumers {
             || (subscription.is_exclusive && !self.known.is_empty())
     }
 
-    /// A consumer subscribes. One that was cancelled and still holds messages, with the same tag on the same channel, is taken up again.
+    /// A consumer subscribes. One that was cancelled and still holds messages, with the same tag on
+    /// the same channel, is taken up again.
     pub(super) fn subscribe(&mut self, subscription: Subscription) {
-        let known = self.known.iter().position(|known| known.is(subscription.channel, &subscription.tag));
+        let known =
+            self.known.iter().position(|known| known.is(subscription.channel, &subscription.tag));
         let is_free = !self.is_single_active || !self.known.iter().any(Consumer::is_up);
         if let Some(position) = known.filter(|_| is_free) {
             let mut consumer = self.known.remove(position);
@@ -169,7 +200,9 @@ impl Consumers {
     fn wait(&mut self, consumer: Consumer) {
         self.waiting.push(consumer);
         if self.version >= Version::V4_0 {
-            let rank = |other: &Consumer| (Reverse(other.subscription.priority), Reverse(other.credit), other.key);
+            let rank = |other: &Consumer| {
+                (Reverse(other.subscription.priority), Reverse(other.credit), other.key)
+            };
             self.waiting.sort_by_key(|other| (!other.is_up(), rank(other)));
         }
     }
@@ -177,19 +210,31 @@ impl Consumers {
     /// Puts a consumer into the line if it may get messages and is not there.
     fn queue_up(&mut self, key: u64) {
         let Some(consumer) = self.known.iter().find(|consumer| consumer.key == key) else { return };
-        if consumer.credit == 0 || !consumer.is_up() || self.line.iter().any(|&(_, other)| other == key) {
+        if consumer.credit == 0
+            || !consumer.is_up()
+            || self.line.iter().any(|&(_, other)| other == key)
+        {
             return;
         }
         let priority = consumer.subscription.priority;
-        let position = self.line.iter().position(|&(other, _)| other < priority).unwrap_or(self.line.len());
+        let position =
+            self.line.iter().position(|&(other, _)| other < priority).unwrap_or(self.line.len());
         self.line.insert(position, (priority, key));
     }
 
     /// A consumer settles messages. Returns those that it held, in the order that is asked for.
-    pub(super) fn settle(&mut self, channel: ChannelId, tag: &Tag, deliveries: &[u64], order: &[u64]) -> Vec<Entry> {
+    pub(super) fn settle(
+        &mut self,
+        channel: ChannelId,
+        tag: &Tag,
+        deliveries: &[u64],
+        order: &[u64],
+    ) -> Vec<Entry> {
         let Some(mut consumer) = self.take(channel, tag) else {
             // It may be one that has timed out and waits for its turn.
-            if let Some(position) = self.waiting.iter().position(|consumer| consumer.is(channel, tag)) {
+            if let Some(position) =
+                self.waiting.iter().position(|consumer| consumer.is(channel, tag))
+            {
                 let mut consumer = self.waiting.remove(position);
                 consumer.forgive(deliveries);
                 self.wait(consumer);
@@ -197,13 +242,15 @@ impl Consumers {
             return Vec::new();
         };
         consumer.forgive(deliveries);
-        let settled: Vec<_> = order.iter().filter_map(|delivery| consumer.held.remove(delivery)).collect();
+        let settled: Vec<_> =
+            order.iter().filter_map(|delivery| consumer.held.remove(delivery)).collect();
         settled.iter().for_each(|_| consumer.add_credit(self.version));
         self.put_back(consumer);
         settled.into_iter().map(|held| held.entry).collect()
     }
 
-    /// 3.10 credits a returned message twice if it is dead-lettered for its limit, so that the consumer gets more than its prefetch.
+    /// 3.10 credits a returned message twice if it is dead-lettered for its limit, so that the
+    /// consumer gets more than its prefetch.
     pub(super) fn credit_again(&mut self, channel: ChannelId, tag: &Tag) {
         if let Some(mut consumer) = self.take(channel, tag) {
             consumer.add_credit(self.version);
@@ -245,7 +292,8 @@ impl Consumers {
             return;
         }
         let mut next = self.waiting.remove(0);
-        // The same consumer, cancelled while it held messages and subscribed again, is one consumer.
+        // The same consumer, cancelled while it held messages and subscribed again, is one
+        // consumer.
         if let Some(former) = self.take(next.subscription.channel, &next.subscription.tag.clone()) {
             next.held = former.held;
             next.next_delivery = former.next_delivery;
@@ -257,7 +305,11 @@ impl Consumers {
     /// Whether anybody can take a message.
     pub(super) fn has_next(&mut self) -> bool {
         while let Some(&(_, key)) = self.line.front() {
-            if self.known.iter().any(|consumer| consumer.key == key && consumer.is_up() && consumer.credit > 0) {
+            if self
+                .known
+                .iter()
+                .any(|consumer| consumer.key == key && consumer.is_up() && consumer.credit > 0)
+            {
                 return true;
             }
             self.line.pop_front();
@@ -295,18 +347,24 @@ impl Consumers {
         self.known.push(consumer);
     }
 
-    /// A channel is gone, with its consumers. Returns what they held, one consumer after the other: 3.10 takes them by their tags, where
-    /// that of a `basic.get` is its number, and 4.x takes subscriptions first, in their order.
+    /// A channel is gone, with its consumers. Returns what they held, one consumer after the other:
+    /// 3.10 takes them by their tags, where that of a `basic.get` is its number, and 4.x takes
+    /// subscriptions first, in their order.
     pub(super) fn leave(&mut self, channel: ChannelId) -> Vec<Entry> {
         self.waiting.retain(|consumer| consumer.subscription.channel != channel);
         let gone = self.known.extract_if(.., |consumer| consumer.subscription.channel == channel);
         let mut gone: Vec<_> = gone.collect();
         gone.sort_by_cached_key(|consumer| match &consumer.subscription.tag {
-            Tag::Subscription(_) if self.version >= Version::V4_0 => (0, consumer.key, Name::default()),
+            Tag::Subscription(_) if self.version >= Version::V4_0 => {
+                (0, consumer.key, Name::default())
+            }
             Tag::Subscription(tag) => (1, 0, tag.clone()),
             Tag::Get(delivery) => (1, 0, delivery.to_string().into()),
         });
-        gone.into_iter().flat_map(|consumer| consumer.held.into_values()).map(|held| held.entry).collect()
+        gone.into_iter()
+            .flat_map(|consumer| consumer.held.into_values())
+            .map(|held| held.entry)
+            .collect()
     }
 
     /// Everything that is held.
@@ -326,8 +384,12 @@ impl Consumers {
     }
 
     pub(super) fn channels(&self) -> Vec<ChannelId> {
-        let mut channels: Vec<_> =
-            self.known.iter().chain(&self.waiting).map(|consumer| consumer.subscription.channel).collect();
+        let mut channels: Vec<_> = self
+            .known
+            .iter()
+            .chain(&self.waiting)
+            .map(|consumer| consumer.subscription.channel)
+            .collect();
         channels.sort_unstable();
         channels.dedup();
         channels
@@ -335,16 +397,25 @@ impl Consumers {
 
     /// The messages of a consumer time out in the order in which it got them.
     pub(super) fn next_timeout(&self) -> Option<Time> {
-        self.known.iter().filter_map(|consumer| consumer.held.values().next()).map(|held| held.deadline).min()
+        self.known
+            .iter()
+            .filter_map(|consumer| consumer.held.values().next())
+            .map(|held| held.deadline)
+            .min()
     }
 
-    /// Takes from each consumer what it has held for too long. A single active consumer that holds nothing then waits for its turn.
+    /// Takes from each consumer what it has held for too long. A single active consumer that holds
+    /// nothing then waits for its turn.
     pub(super) fn take_timed_out(&mut self, now: Time) -> Vec<(ChannelId, Tag, Vec<Entry>)> {
         let mut timed_out = Vec::new();
         for mut consumer in std::mem::take(&mut self.known) {
             let late = consumer.take_late(now);
             if !late.is_empty() {
-                timed_out.push((consumer.subscription.channel, consumer.subscription.tag.clone(), late));
+                timed_out.push((
+                    consumer.subscription.channel,
+                    consumer.subscription.tag.clone(),
+                    late,
+                ));
             }
             if self.is_single_active && !consumer.timed_out.is_empty() && consumer.held.is_empty() {
                 self.wait(consumer);

@@ -1,8 +1,9 @@
 //! How often a message was delivered, as the queue counts it and as consumers are told.
 //!
-//! 3.10 has one count, of everything that came back. 4.0 counts two things: how often a message was acquired, which is what the limit
-//! is about and what `x-delivery-count` shows, and how often a delivery failed. 4.3 shows both, and its limit is about failures only:
-//! a `basic.nack` with requeue hands a message back without blame.
+//! 3.10 has one count, of everything that came back. 4.0 counts two things: how often a message was
+//! acquired, which is what the limit is about and what `x-delivery-count` shows, and how often a
+//! delivery failed. 4.3 shows both, and its limit is about failures only: a `basic.nack` with
+//! requeue hands a message back without blame.
 
 use std::collections::BTreeMap;
 
@@ -70,8 +71,8 @@ impl Counts {
         }
     }
 
-    /// Whether the message came back more often than the limit allows. A limit below 0 means none on 4.x, whereas 3.10 takes it at its
-    /// word and dead-letters at the first return.
+    /// Whether the message came back more often than the limit allows. A limit below 0 means none
+    /// on 4.x, whereas 3.10 takes it at its word and dead-letters at the first return.
     pub(crate) fn is_over(self, version: Version, limit: Option<i64>) -> bool {
         let Some(limit) = limit else { return false };
         let count = match version {
@@ -81,7 +82,8 @@ impl Counts {
         count.is_some_and(|count| i64::try_from(count).is_ok_and(|count| count > limit))
     }
 
-    /// Whether a delivery is marked as redelivered. On 4.x the first delivery of a dead-lettered message is, if its count was passed on.
+    /// Whether a delivery is marked as redelivered. On 4.x the first delivery of a dead-lettered
+    /// message is, if its count was passed on.
     pub(crate) fn is_redelivered(self, version: Version) -> bool {
         let count = match version {
             Version::V3_10 => self.delivery,
@@ -95,8 +97,14 @@ impl Counts {
         self.acquired.or(self.delivery).is_some() || (version == Version::V3_10 && is_get)
     }
 
-    /// Sets the headers of a delivery. What is absent stays as the publisher sent it, a stale count included (all versions).
-    pub(crate) fn set_headers(self, version: Version, is_get: bool, headers: &mut BTreeMap<ShortString, AMQPValue>) {
+    /// Sets the headers of a delivery. What is absent stays as the publisher sent it, a stale count
+    /// included (all versions).
+    pub(crate) fn set_headers(
+        self,
+        version: Version,
+        is_get: bool,
+        headers: &mut BTreeMap<ShortString, AMQPValue>,
+    ) {
         let (acquired, delivery) = match version {
             // basic.get on 3.10 says 0 where a subscription says nothing.
             Version::V3_10 => (None, self.delivery.or(is_get.then_some(0))),
@@ -105,7 +113,10 @@ impl Counts {
         };
         for (name, count) in [("x-acquired-count", acquired), ("x-delivery-count", delivery)] {
             if let Some(count) = count {
-                headers.insert(name.into(), AMQPValue::LongLongInt(i64::try_from(count).unwrap_or(i64::MAX)));
+                headers.insert(
+                    name.into(),
+                    AMQPValue::LongLongInt(i64::try_from(count).unwrap_or(i64::MAX)),
+                );
             }
         }
     }

@@ -1,4 +1,5 @@
-//! `x-delayed-retry-*` of 4.3: a returned message waits before it is delivered again, and others pass it.
+//! `x-delayed-retry-*` of 4.3: a returned message waits before it is delivered again, and others
+//! pass it.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +8,8 @@ use crate::policy::DelayedRetryType;
 use crate::protocol::Time;
 
 impl Queue {
-    /// When a returned message is ready again, if it has to wait. The delay grows with the delivery count up to the maximum, so it
-    /// stays at the minimum for messages that come back uncounted.
+    /// When a returned message is ready again, if it has to wait. The delay grows with the delivery
+    /// count up to the maximum, so it stays at the minimum for messages that come back uncounted.
     pub(super) fn ready_again(&self, entry: &Entry, how: Return) -> Option<Time> {
         let retry = self.settings.delayed_retry?;
         let is_failure = matches!(how, Return::Reject | Return::Lost);
@@ -32,7 +33,8 @@ impl Queue {
 #[derive(Debug, Default)]
 pub(super) struct Delayed {
     pub(super) entries: BTreeMap<(Time, u64), Entry>,
-    /// The next one. It is the first that came of those with the earliest time; after it the index decides. Seen in the source of 4.3.
+    /// The next one. It is the first that came of those with the earliest time; after it the index
+    /// decides. Seen in the source of 4.3.
     next: Option<(Time, u64)>,
 }
 

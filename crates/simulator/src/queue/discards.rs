@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 use super::{Effect, Entry};
 use crate::death::Reason;
 
-/// How many messages the worker of a queue has in hand at most. What cannot be delivered counts, so 32 of those stop everything
-/// behind them (all versions).
+/// How many messages the worker of a queue has in hand at most. What cannot be delivered counts, so
+/// 32 of those stop everything behind them (all versions).
 const WORKER_PREFETCH: usize = 32;
 
 /// The messages that a queue dead-letters at least once and still keeps.

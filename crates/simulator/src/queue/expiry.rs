@@ -10,7 +10,9 @@ impl Queue {
     pub(super) fn expiry_of(&self, message: &Message) -> Option<Time> {
         let ttl = [self.settings.message_ttl, message.ttl].into_iter().flatten().min()?;
         // A quorum queue gives a message of time-to-live 0 the rest of the millisecond.
-        Some(self.now + if ttl.is_zero() && !self.is_classic() { Time::from_millis(1) } else { ttl })
+        Some(
+            self.now + if ttl.is_zero() && !self.is_classic() { Time::from_millis(1) } else { ttl },
+        )
     }
 
     /// Messages expire at the head only: one behind another that lives longer has to wait.

@@ -7,7 +7,8 @@ use crate::policy::Overflow;
 use crate::protocol::Version;
 
 impl Queue {
-    /// Messages that count towards the limit. Those that wait for dead-lettering at least once do, and on 4.3 the delayed ones.
+    /// Messages that count towards the limit. Those that wait for dead-lettering at least once do,
+    /// and on 4.3 the delayed ones.
     fn length(&self) -> usize {
         let delayed = if self.version >= Version::V4_3 { self.delayed.entries.len() } else { 0 };
         self.ready() + delayed + self.discards.len()
@@ -22,8 +23,9 @@ impl Queue {
         self.settings.max_length.is_some_and(|max| self.length() <= max - max.div_ceil(5))
     }
 
-    /// Whether a publish is refused. A quorum queue is not exact: it tells its publishers when it is over its limit, so it comes to hold
-    /// one message more than that. It takes what comes without a publisher, which is what dead-lettering at most once sends.
+    /// Whether a publish is refused. A quorum queue is not exact: it tells its publishers when it
+    /// is over its limit, so it comes to hold one message more than that. It takes what comes
+    /// without a publisher, which is what dead-lettering at most once sends.
     pub(super) fn turns_away(&mut self, publisher: Option<Publisher>) -> bool {
         let refuses = self.settings.overflow == Overflow::RejectPublish;
         if self.is_classic() {
@@ -34,10 +36,12 @@ impl Queue {
     }
 
     pub(super) fn enforce_limits(&mut self, was_below: bool) {
-        let admit_all =
-            |queue: &mut Self| queue.publishers.values_mut().for_each(|is_turned_away| *is_turned_away = false);
+        let admit_all = |queue: &mut Self| {
+            queue.publishers.values_mut().for_each(|is_turned_away| *is_turned_away = false)
+        };
         if self.settings.max_length.is_none() {
-            // 3.10 does not tell the publishers that it has turned away, and goes on refusing them. It takes messages of others.
+            // 3.10 does not tell the publishers that it has turned away, and goes on refusing them.
+            // It takes messages of others.
             if self.version > Version::V3_10 {
                 admit_all(self);
             }

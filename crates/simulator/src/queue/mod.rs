@@ -1,9 +1,10 @@
 //! A queue: what it holds, who consumes it, and what it does with each command.
 //!
-//! As in RabbitMQ, a quorum queue is a state machine of its own. It takes commands one after the other, and says what follows from
-//! them as effects, which the broker carries out: it knows no exchanges and no other queue. Each concept has a file here. A classic
-//! queue is the same machine, with other answers to a few questions: it keeps no counts, it puts a returned message back to where it
-//! was, and its length limit is exact.
+//! As in RabbitMQ, a quorum queue is a state machine of its own. It takes commands one after the
+//! other, and says what follows from them as effects, which the broker carries out: it knows no
+//! exchanges and no other queue. Each concept has a file here. A classic queue is the same machine,
+//! with other answers to a few questions: it keeps no counts, it puts a returned message back to
+//! where it was, and its length limit is exact.
 
 mod backlog;
 mod consumers;
@@ -66,7 +67,8 @@ pub(crate) enum Settlement {
 
 #[derive(Debug, Clone)]
 pub(crate) enum Command {
-    /// Without a publisher nobody hears whether the message was taken: so it is with dead-lettering at most once.
+    /// Without a publisher nobody hears whether the message was taken: so it is with dead-lettering
+    /// at most once.
     Publish(Option<(Publisher, u64)>, Arc<Message>),
     Settle(ChannelId, Tag, Vec<u64>, Settlement),
     Subscribe(Subscription),
@@ -137,7 +139,13 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    pub(crate) fn new(id: QueueId, name: Name, now: Time, declaration: Declaration, settings: Settings) -> Self {
+    pub(crate) fn new(
+        id: QueueId,
+        name: Name,
+        now: Time,
+        declaration: Declaration,
+        settings: Settings,
+    ) -> Self {
         let version = settings.version;
         Self {
             id,
@@ -212,7 +220,8 @@ impl Queue {
             Command::Leave(channel) => self.leave(channel),
             Command::Purge(channel) => self.purge(channel),
             Command::Count(channel) => {
-                let answer = Answer::Counted { messages: self.ready(), consumers: self.consumer_count() };
+                let answer =
+                    Answer::Counted { messages: self.ready(), consumers: self.consumer_count() };
                 self.answer(channel, answer);
             }
             Command::SettleDeadLetter(id) => self.discards.settle(id),
@@ -225,7 +234,8 @@ impl Queue {
 
     fn publish(&mut self, publisher: Option<(Publisher, u64)>, message: Arc<Message>) {
         let is_taken = !self.turns_away(publisher.map(|(publisher, _)| publisher));
-        self.turnover.dead_letters += u64::from(!matches!(publisher, Some((Publisher::Channel(_), _))));
+        self.turnover.dead_letters +=
+            u64::from(!matches!(publisher, Some((Publisher::Channel(_), _))));
         self.turnover.dropped += u64::from(!is_taken);
         if is_taken {
             let entry = Entry {
@@ -247,8 +257,15 @@ impl Queue {
         self.next_index
     }
 
-    /// Settles messages of a consumer. Those that it does not hold are ignored: they timed out, or were purged with their queue.
-    fn settle(&mut self, channel: ChannelId, tag: &Tag, deliveries: &[u64], settlement: Settlement) {
+    /// Settles messages of a consumer. Those that it does not hold are ignored: they timed out, or
+    /// were purged with their queue.
+    fn settle(
+        &mut self,
+        channel: ChannelId,
+        tag: &Tag,
+        deliveries: &[u64],
+        settlement: Settlement,
+    ) {
         let order = self.order_of_return(deliveries, settlement);
         for entry in self.consumers.settle(channel, tag, deliveries, &order) {
             match settlement {
@@ -268,18 +285,26 @@ impl Queue {
         }
     }
 
-    /// In which order messages come back that are returned together: as the consumer gave them back. 3.10 takes them from a map,
-    /// which Erlang keeps in order up to 32 keys only. The real order of more is as arbitrary as this one, though another.
+    /// In which order messages come back that are returned together: as the consumer gave them
+    /// back. 3.10 takes them from a map, which Erlang keeps in order up to 32 keys only. The real
+    /// order of more is as arbitrary as this one, though another.
     fn order_of_return(&self, deliveries: &[u64], settlement: Settlement) -> Vec<u64> {
         let mut order = deliveries.to_vec();
         let is_return = matches!(settlement, Settlement::Requeue(_));
-        if self.version == Version::V3_10 && is_return && self.settings.delivery_limit.is_some() && order.len() > 32 {
-            order.sort_by_key(|delivery| delivery.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(17));
+        if self.version == Version::V3_10
+            && is_return
+            && self.settings.delivery_limit.is_some()
+            && order.len() > 32
+        {
+            order.sort_by_key(|delivery| {
+                delivery.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(17)
+            });
         }
         order
     }
 
-    /// A message comes back: to the head, to the end, later, or to the dead-letter exchange. Returns whether the last.
+    /// A message comes back: to the head, to the end, later, or to the dead-letter exchange.
+    /// Returns whether the last.
     fn give_back(&mut self, mut entry: Entry, how: Return) -> bool {
         if self.is_classic() {
             entry.was_delivered = true;
@@ -292,8 +317,12 @@ impl Queue {
             self.dead_letter(Reason::DeliveryLimit, entry);
             return true;
         }
-        // Without a limit, 3.10 and 4.0 append a message that a consumer gave back; one of a lost channel stays at the head.
-        if limit.is_none() && self.version <= Version::V4_0 && matches!(how, Return::Nack | Return::Reject) {
+        // Without a limit, 3.10 and 4.0 append a message that a consumer gave back; one of a lost
+        // channel stays at the head.
+        if limit.is_none()
+            && self.version <= Version::V4_0
+            && matches!(how, Return::Nack | Return::Reject)
+        {
             entry.index = self.next_index();
             self.backlog.push_requeued(entry);
         } else if let Some(time) = self.ready_again(&entry, how) {
@@ -337,7 +366,8 @@ impl Queue {
             None => Answer::Empty,
             Some(entry) => {
                 if handed.is_no_ack {
-                    // It is settled before the rest is counted, and whatever settles looks for expired messages.
+                    // It is settled before the rest is counted, and whatever settles looks for
+                    // expired messages.
                     self.expire();
                 } else {
                     self.consumers.hold_for_get(self.now, subscription, entry.clone());
@@ -377,7 +407,9 @@ impl Queue {
                 break;
             }
             let Some(entry) = self.take_next() else { break };
-            let Some(handed) = self.consumers.deliver(self.now, &entry, self.is_classic()) else { break };
+            let Some(handed) = self.consumers.deliver(self.now, &entry, self.is_classic()) else {
+                break;
+            };
             self.effects.push(Effect::Deliver(handed, entry));
         }
         if self.is_at_least_once() {
@@ -389,7 +421,8 @@ impl Queue {
         self.returns.pop_front().or_else(|| self.backlog.take_next())
     }
 
-    /// The settings have changed with a policy. What was kept for dead-lettering at least once is lost if that ends.
+    /// The settings have changed with a policy. What was kept for dead-lettering at least once is
+    /// lost if that ends.
     pub(crate) fn configure(&mut self, now: Time, settings: Settings) {
         self.change(now, |queue| {
             let was_at_least_once = queue.is_at_least_once();
@@ -412,7 +445,8 @@ impl Queue {
 
     /// A question for the counts is given up. Returns whether there was one.
     pub(crate) fn forget_count(&mut self, channel: ChannelId) -> bool {
-        let is_asking = |command: &Command| matches!(command, Command::Count(asking) if *asking == channel);
+        let is_asking =
+            |command: &Command| matches!(command, Command::Count(asking) if *asking == channel);
         let position = self.unanswered.iter().position(is_asking);
         position.and_then(|position| self.unanswered.remove(position)).is_some()
     }
@@ -422,7 +456,8 @@ impl Queue {
         self.consumers.subscribers()
     }
 
-    /// The node starts again: its channels are gone, and a classic queue has lost what is not persistent.
+    /// The node starts again: its channels are gone, and a classic queue has lost what is not
+    /// persistent.
     pub(crate) fn restart(&mut self, now: Time) {
         self.silent_until = None;
         self.unanswered.clear();
@@ -441,7 +476,8 @@ impl Queue {
 
     /// When the queue has something to do by itself.
     pub(crate) fn next_timer(&self) -> Option<Time> {
-        let timers = [self.next_expiry(), self.delayed.next_time(), self.next_timeout(), self.worker.timer];
+        let timers =
+            [self.next_expiry(), self.delayed.next_time(), self.next_timeout(), self.worker.timer];
         self.silent_until.or_else(|| timers.into_iter().flatten().min())
     }
 

@@ -1,4 +1,5 @@
-//! `consumer_timeout` of 4.3: a quorum queue takes a message back that is not acked in time. Until 4.2 the channel did this, in its way.
+//! `consumer_timeout` of 4.3: a quorum queue takes a message back that is not acked in time. Until
+//! 4.2 the channel did this, in its way.
 
 use super::{Effect, Queue, Return};
 use crate::protocol::{Time, Version};
@@ -9,7 +10,8 @@ impl Queue {
         self.consumers.next_timeout().filter(|_| has_timeouts)
     }
 
-    /// Takes back what has timed out, uncounted. The consumer gets nothing more until it has settled all of it after all.
+    /// Takes back what has timed out, uncounted. The consumer gets nothing more until it has
+    /// settled all of it after all.
     pub(super) fn time_out(&mut self) {
         if self.next_timeout().is_none_or(|time| time > self.now) {
             return;

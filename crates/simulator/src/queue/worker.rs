@@ -1,5 +1,5 @@
-//! What the worker of a queue has in hand, which dead-letters at least once: it publishes, waits for each target queue's confirm, and tries
-//! again every three minutes.
+//! What the worker of a queue has in hand, which dead-letters at least once: it publishes, waits
+//! for each target queue's confirm, and tries again every three minutes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -55,7 +55,8 @@ impl Worker {
         }
     }
 
-    /// A target queue is gone. What only waits for it stays until the next try, which finds other routes.
+    /// A target queue is gone. What only waits for it stays until the next try, which finds other
+    /// routes.
     pub(crate) fn forget(&mut self, queue: QueueId) {
         for pending in self.pending.values_mut() {
             pending.unsettled.retain(|other| *other != queue);

@@ -55,7 +55,11 @@ fn deleting_a_queue_ends_its_subscriptions_and_a_late_ack_does_no_harm() {
             world.publish("q", "1");
             let tag = deliveries(world.consume("q", "c")).pop().unwrap().tag;
             world.broker.delete_queue(world.now, "q");
-            assert_eq!(world.heard(), [Event::Cancelled { consumer_tag: "c".into() }], "{version:?}");
+            assert_eq!(
+                world.heard(),
+                [Event::Cancelled { consumer_tag: "c".into() }],
+                "{version:?}"
+            );
             assert_eq!(world.ack(tag), [], "{version:?}");
         }
     }
@@ -74,7 +78,8 @@ fn until_4_2_a_channel_is_closed_at_the_tick_after_the_ack_timeout() {
             assert_eq!(world.pass(ms(59_999)), []);
             let (code, text) = closed(&world.pass(ms(1))).unwrap();
             assert_eq!(code, 406);
-            let expected = "delivery acknowledgement on channel 1 timed out. Timeout value used: 10000 ms. ";
+            let expected =
+                "delivery acknowledgement on channel 1 timed out. Timeout value used: 10000 ms. ";
             assert!(text.starts_with(&format!("PRECONDITION_FAILED - {expected}")), "{text}");
             world.call(Method::OpenChannel);
             assert!(deliveries(world.consume("q", "c"))[0].is_redelivered, "{version:?}");
@@ -91,7 +96,10 @@ fn a_queue_s_own_ack_timeout_works_on_4_x() {
         world.consume("q", "c");
         let events = world.pass(ms(60_000));
         assert_eq!(closed(&events).is_some(), is_closed, "{version:?}");
-        assert_eq!(events.contains(&Event::Cancelled { consumer_tag: "c".into() }), version == Version::V4_3);
+        assert_eq!(
+            events.contains(&Event::Cancelled { consumer_tag: "c".into() }),
+            version == Version::V4_3
+        );
     }
 }
 
@@ -111,7 +119,10 @@ fn on_4_3_a_timed_out_message_comes_back_uncounted_and_a_late_ack_is_accepted() 
     world.connect();
     let back = deliveries(world.consume("q", "d"));
     assert_eq!(ids(&back), ["1", "2"]);
-    assert_eq!((count(&back[0], "x-delivery-count"), count(&back[0], "x-acquired-count")), (None, Some(1)));
+    assert_eq!(
+        (count(&back[0], "x-delivery-count"), count(&back[0], "x-acquired-count")),
+        (None, Some(1))
+    );
     world.connection = crate::ConnectionId(world.connection.0 - 2);
     assert_eq!(world.ack(tag), []);
     assert_eq!(world.broker.queue("q").unwrap().unacked.len(), 2);
@@ -144,7 +155,10 @@ fn on_4_3_a_timeout_after_basic_cancel_closes_the_channel() {
 fn delays(kind: &str, give_back: impl Fn(&mut World, u64) -> Vec<Event>) -> Vec<u64> {
     let mut world = World::new(Version::V4_3);
     let (min, max) = (("x-delayed-retry-min", number(300)), ("x-delayed-retry-max", number(1000)));
-    world.declare("q", quorum([("x-delayed-retry-type", text(kind)), min, max, ("x-delivery-limit", number(5))]));
+    world.declare(
+        "q",
+        quorum([("x-delayed-retry-type", text(kind)), min, max, ("x-delivery-limit", number(5))]),
+    );
     world.publish("q", "1");
     let mut next = deliveries(world.consume("q", "c"));
     let mut delays = Vec::new();
@@ -203,7 +217,8 @@ fn a_delayed_message_is_passed_by_others_and_is_not_ready() {
     assert_eq!(world.ready("q"), ["1", "2"]);
 }
 
-/// A queue with a single active consumer that holds 1 to 5 of 20 messages, and another consumer that waits.
+/// A queue with a single active consumer that holds 1 to 5 of 20 messages, and another consumer
+/// that waits.
 fn single_active(version: Version) -> (World, ConnectionId) {
     let mut world = World::new(version);
     world.declare("q", quorum([("x-single-active-consumer", AMQPValue::Boolean(true))]));
@@ -288,7 +303,10 @@ fn a_get_without_ack_says_how_many_are_left_that_have_not_expired() {
             world.publish_with("", "q", properties("2").with_expiration("100".into()));
             world.now += ms(100);
             let events = world.call(Method::Get { queue: "q".into(), is_no_ack });
-            assert!(matches!(events[..], [Event::Got { messages, .. }] if messages == left), "{version:?} {events:?}");
+            assert!(
+                matches!(events[..], [Event::Got { messages, .. }] if messages == left),
+                "{version:?} {events:?}"
+            );
         }
     }
 }
@@ -304,8 +322,7 @@ fn the_next_single_active_consumer_is_on_4_x_the_one_with_the_most_credit() {
         }
         world.call(Method::Cancel { consumer_tag: "a".into() });
         let events = world.publish("q", "1");
-        let is_expected =
-            matches!(&events[..], [Event::Delivered { consumer_tag: consumer, .. }] if consumer.as_str() == expected);
+        let is_expected = matches!(&events[..], [Event::Delivered { consumer_tag: consumer, .. }] if consumer.as_str() == expected);
         assert!(is_expected, "{version:?} {events:?}");
     }
 }

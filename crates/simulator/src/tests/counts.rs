@@ -11,7 +11,8 @@ enum Way {
     GetAndNack,
 }
 
-/// Delivers a message up to 30 times and gives it back each time. Returns how often it was delivered.
+/// Delivers a message up to 30 times and gives it back each time. Returns how often it was
+/// delivered.
 fn loops(world: &mut World, queue: &str, way: Way) -> usize {
     if !matches!(way, Way::GetAndNack) {
         world.prefetch(1);
@@ -29,10 +30,14 @@ fn loops(world: &mut World, queue: &str, way: Way) -> usize {
         count += 1;
         let tag = delivery.tag;
         next = match way {
-            Way::Nack | Way::GetAndNack => {
-                deliveries(world.call(Method::Nack { delivery_tag: tag, is_multiple: false, is_requeued: true }))
+            Way::Nack | Way::GetAndNack => deliveries(world.call(Method::Nack {
+                delivery_tag: tag,
+                is_multiple: false,
+                is_requeued: true,
+            })),
+            Way::Reject => {
+                deliveries(world.call(Method::Reject { delivery_tag: tag, is_requeued: true }))
             }
-            Way::Reject => deliveries(world.call(Method::Reject { delivery_tag: tag, is_requeued: true })),
             Way::ChannelClosed => {
                 world.reopen();
                 deliveries(world.consume(queue, "c"))
@@ -53,7 +58,8 @@ fn a_message_is_dead_lettered_after_its_limit_of_returns_but_4_3_does_not_count_
         for (version, expected) in VERSIONS.into_iter().zip(expected) {
             let mut world = World::new(version);
             world.declare("dlq", quorum([]));
-            let dlx = [("x-dead-letter-exchange", text("")), ("x-dead-letter-routing-key", text("dlq"))];
+            let dlx =
+                [("x-dead-letter-exchange", text("")), ("x-dead-letter-routing-key", text("dlq"))];
             let [exchange, key] = dlx;
             world.declare("q", quorum([("x-delivery-limit", number(3)), exchange, key]));
             world.publish("q", "m");
@@ -78,7 +84,8 @@ fn without_a_limit_of_its_own_a_queue_has_one_of_20_on_4_x() {
     ] {
         for (version, expected) in VERSIONS.into_iter().zip(expected) {
             let mut world = World::new(version);
-            let arguments = limit.map_or_else(|| quorum([]), |limit| quorum([("x-delivery-limit", number(limit))]));
+            let arguments = limit
+                .map_or_else(|| quorum([]), |limit| quorum([("x-delivery-limit", number(limit))]));
             world.declare("q", arguments);
             world.publish("q", "m");
             assert_eq!(loops(&mut world, "q", way), expected, "{limit:?} {way:?} on {version:?}");
@@ -96,16 +103,29 @@ fn each_version_shows_its_counts_in_its_headers() {
     // Of the second and third delivery: delivery count, acquired count.
     let (one, two) = (Some(1), Some(2));
     for (way, expected) in [
-        (Way::Reject, [[(one, None), (two, None)], [(one, None), (two, None)], [(one, one), (two, two)]]),
-        (Way::ChannelClosed, [[(one, None), (two, None)], [(one, None), (two, None)], [(one, one), (two, two)]]),
-        (Way::Nack, [[(one, None), (two, None)], [(one, None), (two, None)], [(None, one), (None, two)]]),
+        (
+            Way::Reject,
+            [[(one, None), (two, None)], [(one, None), (two, None)], [(one, one), (two, two)]],
+        ),
+        (
+            Way::ChannelClosed,
+            [[(one, None), (two, None)], [(one, None), (two, None)], [(one, one), (two, two)]],
+        ),
+        (
+            Way::Nack,
+            [[(one, None), (two, None)], [(one, None), (two, None)], [(None, one), (None, two)]],
+        ),
     ] {
         for (version, expected) in VERSIONS.into_iter().zip(expected) {
             let mut world = World::new(version);
             world.declare("q", quorum([("x-delivery-limit", number(10))]));
             world.publish("q", "m");
             let mut delivery = deliveries(world.consume("q", "c")).pop().unwrap();
-            assert_eq!((shown(&delivery), delivery.is_redelivered), ((None, None), false), "{version:?}");
+            assert_eq!(
+                (shown(&delivery), delivery.is_redelivered),
+                ((None, None), false),
+                "{version:?}"
+            );
             for expected in expected {
                 let tag = delivery.tag;
                 let events = match way {
@@ -117,7 +137,11 @@ fn each_version_shows_its_counts_in_its_headers() {
                     }
                 };
                 delivery = deliveries(events).pop().unwrap();
-                assert_eq!((shown(&delivery), delivery.is_redelivered), (expected, true), "{way:?} on {version:?}");
+                assert_eq!(
+                    (shown(&delivery), delivery.is_redelivered),
+                    (expected, true),
+                    "{way:?} on {version:?}"
+                );
             }
         }
     }
@@ -141,7 +165,11 @@ fn a_stale_count_is_shown_until_the_queue_has_one_of_its_own() {
         let stale = table([("x-delivery-count", number(7)), ("x-acquired-count", number(9))]);
         world.publish_with("", "q", properties("m").with_headers(stale));
         let first = deliveries(world.consume("q", "c")).pop().unwrap();
-        assert_eq!((shown(&first), first.is_redelivered), ((Some(7), Some(9)), false), "{version:?}");
+        assert_eq!(
+            (shown(&first), first.is_redelivered),
+            ((Some(7), Some(9)), false),
+            "{version:?}"
+        );
         let second = deliveries(world.reject(first.tag)).pop().unwrap();
         assert_eq!(shown(&second), (Some(after.0), Some(after.1)), "{version:?}");
         assert!(second.is_redelivered);
@@ -157,7 +185,8 @@ fn a_count_is_passed_on_to_the_dead_letter_queue_on_4_x() {
         for (version, expected) in VERSIONS.into_iter().zip(expected) {
             let mut world = World::new(version);
             world.declare("dlq", quorum([]));
-            let (exchange, key) = (("x-dead-letter-exchange", text("")), ("x-dead-letter-routing-key", text("dlq")));
+            let (exchange, key) =
+                (("x-dead-letter-exchange", text("")), ("x-dead-letter-routing-key", text("dlq")));
             world.declare("q", quorum([("x-delivery-limit", number(3)), exchange, key]));
             world.publish("q", "m");
             assert_eq!(loops(&mut world, "q", way), 4);
@@ -165,7 +194,10 @@ fn a_count_is_passed_on_to_the_dead_letter_queue_on_4_x() {
             assert_eq!(shown(&dead), expected, "{way:?} on {version:?}");
             let reason = header(&dead, "x-first-death-reason");
             assert_eq!(reason, Some(text("delivery_limit")));
-            assert_eq!(header(&dead, "x-last-death-reason"), reason.filter(|_| version > Version::V3_10));
+            assert_eq!(
+                header(&dead, "x-last-death-reason"),
+                reason.filter(|_| version > Version::V3_10)
+            );
         }
     }
 }
@@ -173,7 +205,8 @@ fn a_count_is_passed_on_to_the_dead_letter_queue_on_4_x() {
 /// Where the first of six messages is after it came back.
 fn place_after(version: Version, limit: Option<i64>, way: Way) -> &'static str {
     let mut world = World::new(version);
-    let arguments = limit.map_or_else(|| quorum([]), |limit| quorum([("x-delivery-limit", number(limit))]));
+    let arguments =
+        limit.map_or_else(|| quorum([]), |limit| quorum([("x-delivery-limit", number(limit))]));
     world.declare("q", arguments);
     for id in ["1", "2", "3", "4", "5", "6"] {
         world.publish("q", id);
@@ -206,7 +239,11 @@ fn a_requeued_message_goes_to_the_head_or_to_the_back_by_version_and_limit() {
         (Some(-1), Way::ChannelClosed, ["gone", "head", "head"]),
     ] {
         for (version, expected) in VERSIONS.into_iter().zip(expected) {
-            assert_eq!(place_after(version, limit, way), expected, "{limit:?} {way:?} on {version:?}");
+            assert_eq!(
+                place_after(version, limit, way),
+                expected,
+                "{limit:?} {way:?} on {version:?}"
+            );
         }
     }
 }
@@ -233,7 +270,9 @@ fn a_lost_connection_counts_every_message_that_was_prefetched() {
 
 #[test]
 fn cancel_leaves_what_is_unacked_with_the_channel() {
-    for (version, expected) in VERSIONS.into_iter().zip([(Some(1), None), (Some(1), None), (None, Some(1))]) {
+    for (version, expected) in
+        VERSIONS.into_iter().zip([(Some(1), None), (Some(1), None), (None, Some(1))])
+    {
         let mut world = World::new(version);
         world.declare("q", quorum([]));
         world.publish("q", "1");
@@ -241,7 +280,10 @@ fn cancel_leaves_what_is_unacked_with_the_channel() {
         world.consume("q", "c");
         assert_eq!(world.call(Method::Cancel { consumer_tag: "c".into() }), [Event::Done]);
         assert_eq!(world.broker.queue("q").unwrap().unacked, ["1", "2"]);
-        assert_eq!(world.call(Method::Nack { delivery_tag: 0, is_multiple: true, is_requeued: true }), []);
+        assert_eq!(
+            world.call(Method::Nack { delivery_tag: 0, is_multiple: true, is_requeued: true }),
+            []
+        );
         assert_eq!(world.ready("q"), ["1", "2"]);
         assert_eq!(shown(&world.get("q").unwrap()), expected, "{version:?}");
     }
@@ -263,7 +305,9 @@ fn the_smaller_limit_of_argument_and_policy_wins() {
 
 #[test]
 fn a_lost_channel_gives_back_by_consumer() {
-    for (version, expected) in VERSIONS.into_iter().zip([["3", "1", "2"], ["1", "2", "3"], ["1", "2", "3"]]) {
+    for (version, expected) in
+        VERSIONS.into_iter().zip([["3", "1", "2"], ["1", "2", "3"], ["1", "2", "3"]])
+    {
         let mut world = World::new(version);
         world.declare("q", quorum([("x-delivery-limit", number(2))]));
         world.prefetch(2);

@@ -4,7 +4,8 @@ use super::*;
 
 /// A wait queue of one of three kinds, which dead-letters to an exchange.
 fn wait_queue(kind: &str, ttl: i64, exchange: &str) -> FieldTable {
-    let mut arguments = table([("x-message-ttl", number(ttl)), ("x-dead-letter-exchange", text(exchange))]);
+    let mut arguments =
+        table([("x-message-ttl", number(ttl)), ("x-dead-letter-exchange", text(exchange))]);
     if kind != "classic" {
         arguments.insert("x-queue-type".into(), text("quorum"));
     }
@@ -29,7 +30,11 @@ fn a_message_waits_for_its_time_to_live_and_comes_back_with_its_routing_key() {
             world.consume("work", "c");
             world.call(Method::ConfirmSelect);
             let events = world.publish_with("in", "some.key", properties("m"));
-            assert_eq!(events, [Event::Acked { delivery_tag: 1, is_multiple: false }], "{kind} on {version:?}");
+            assert_eq!(
+                events,
+                [Event::Acked { delivery_tag: 1, is_multiple: false }],
+                "{kind} on {version:?}"
+            );
             assert_eq!(world.pass(ms(999)), []);
             let back = deliveries(world.pass(ms(1)));
             assert_eq!(ids(&back), ["m"], "{kind} on {version:?}");
@@ -43,7 +48,9 @@ fn a_message_waits_for_its_time_to_live_and_comes_back_with_its_routing_key() {
 #[test]
 fn what_has_no_route_is_lost_at_most_once_and_tried_every_three_minutes_at_least_once() {
     for version in VERSIONS {
-        for (kind, is_kept) in [("at-least-once", true), ("at-most-once", false), ("classic", false)] {
+        for (kind, is_kept) in
+            [("at-least-once", true), ("at-most-once", false), ("classic", false)]
+        {
             let mut world = World::new(version);
             world.declare_exchange("out", "fanout");
             world.declare("wait", wait_queue(kind, 1000, "out"));
@@ -102,7 +109,10 @@ fn thirty_two_undeliverable_messages_stop_those_behind_them() {
 fn a_full_work_queue_gets_what_was_refused_after_three_minutes() {
     for version in VERSIONS {
         let mut world = World::new(version);
-        world.declare("work", quorum([("x-max-length", number(2)), ("x-overflow", text("reject-publish"))]));
+        world.declare(
+            "work",
+            quorum([("x-max-length", number(2)), ("x-overflow", text("reject-publish"))]),
+        );
         let mut arguments = wait_queue("at-least-once", 1000, "");
         arguments.insert("x-dead-letter-routing-key".into(), text("work"));
         world.declare("wait", arguments);
@@ -122,13 +132,16 @@ fn a_full_work_queue_gets_what_was_refused_after_three_minutes() {
 fn republish(world: &mut World, from: &str, to: &str, keeps_headers: bool) -> Delivery {
     let delivery = world.get(from).unwrap();
     world.ack(delivery.tag);
-    let copy = if keeps_headers { (*delivery.properties).clone() } else { properties(&id(&delivery)) };
+    let copy =
+        if keeps_headers { (*delivery.properties).clone() } else { properties(&id(&delivery)) };
     world.publish_with("", to, copy);
     delivery
 }
 
 fn deaths(delivery: &Delivery) -> Vec<FieldTable> {
-    let Some(AMQPValue::FieldArray(deaths)) = header(delivery, "x-death") else { return Vec::new() };
+    let Some(AMQPValue::FieldArray(deaths)) = header(delivery, "x-death") else {
+        return Vec::new();
+    };
     let table = |death: &AMQPValue| match death {
         AMQPValue::FieldTable(table) => Some(table.clone()),
         _ => None,
@@ -172,7 +185,11 @@ fn a_second_trip_down_a_ladder_is_dropped_on_3_10_if_x_death_is_left_in() {
                 republish(&mut world, "work", "high", keeps_headers);
                 world.pass(ms(2000));
                 let expected = usize::from(!(is_dropped && keeps_headers));
-                assert_eq!(world.ready("work").len(), expected, "{kind} {keeps_headers} on {version:?}");
+                assert_eq!(
+                    world.ready("work").len(),
+                    expected,
+                    "{kind} {keeps_headers} on {version:?}"
+                );
             }
         }
     }
@@ -181,7 +198,8 @@ fn a_second_trip_down_a_ladder_is_dropped_on_3_10_if_x_death_is_left_in() {
 /// A work queue with a limit whose dead letters wait and come back to it.
 fn cycle(version: Version, kind: &str) -> World {
     let mut world = World::new(version);
-    let (exchange, key) = (("x-dead-letter-exchange", text("")), ("x-dead-letter-routing-key", text("w")));
+    let (exchange, key) =
+        (("x-dead-letter-exchange", text("")), ("x-dead-letter-routing-key", text("w")));
     world.declare("q", quorum([("x-delivery-limit", number(0)), exchange, key]));
     let mut arguments = wait_queue(kind, 1000, "");
     arguments.insert("x-dead-letter-routing-key".into(), text("q"));
@@ -193,7 +211,9 @@ fn cycle(version: Version, kind: &str) -> World {
 #[test]
 fn a_cycle_without_a_rejection_ends() {
     for version in VERSIONS {
-        for (kind, is_kept) in [("at-least-once", true), ("at-most-once", false), ("classic", false)] {
+        for (kind, is_kept) in
+            [("at-least-once", true), ("at-most-once", false), ("classic", false)]
+        {
             let mut world = cycle(version, kind);
             let tag = world.get("q").unwrap().tag;
             world.reject(tag);
@@ -214,10 +234,16 @@ fn a_cycle_with_a_rejection_goes_on_and_is_counted() {
             if round > 0 {
                 let last = deaths(&delivery);
                 let of = |reason: &str| {
-                    let death = last.iter().find(|death| crate::headers::string(death, "reason") == Some(reason));
+                    let death = last
+                        .iter()
+                        .find(|death| crate::headers::string(death, "reason") == Some(reason));
                     death.and_then(|death| crate::headers::integer_of(death, "count"))
                 };
-                assert_eq!((of("expired"), of("rejected")), (Some(round), Some(round)), "{version:?}");
+                assert_eq!(
+                    (of("expired"), of("rejected")),
+                    (Some(round), Some(round)),
+                    "{version:?}"
+                );
             }
             world.call(Method::Reject { delivery_tag: delivery.tag, is_requeued: false });
             world.pass(ms(1000));
@@ -278,7 +304,11 @@ fn cc_routes_again_with_each_dead_lettering_that_keeps_the_routing_key() {
             let kept = header(&back, "CC");
             assert_eq!(kept.is_some(), !(has_key && version == Version::V3_10), "{version:?}");
             let keys = deaths(&back)[0].inner().get("routing-keys").cloned();
-            assert_eq!(keys, Some(AMQPValue::FieldArray(vec![text("w"), text("audit")].into())), "{version:?}");
+            assert_eq!(
+                keys,
+                Some(AMQPValue::FieldArray(vec![text("w"), text("audit")].into())),
+                "{version:?}"
+            );
         }
     }
 }
@@ -288,7 +318,8 @@ fn what_the_queue_drops_for_its_length_is_dead_lettered() {
     for version in VERSIONS {
         let mut world = World::new(version);
         world.declare("dlq", quorum([]));
-        let (exchange, key) = (("x-dead-letter-exchange", text("")), ("x-dead-letter-routing-key", text("dlq")));
+        let (exchange, key) =
+            (("x-dead-letter-exchange", text("")), ("x-dead-letter-routing-key", text("dlq")));
         world.declare("q", quorum([("x-max-length", number(3)), exchange, key]));
         for id in ["1", "2", "3", "4", "5"] {
             world.publish("q", id);
@@ -298,9 +329,13 @@ fn what_the_queue_drops_for_its_length_is_dead_lettered() {
         // What is dropped together arrives the other way round until 4.2.
         let definition = table([("max-length", number(1))]);
         world.broker.set_policy(world.now, "q", Some(definition));
-        let last = if version < Version::V4_3 { ["1", "2", "4", "3"] } else { ["1", "2", "3", "4"] };
+        let last =
+            if version < Version::V4_3 { ["1", "2", "4", "3"] } else { ["1", "2", "3", "4"] };
         assert_eq!(world.ready("dlq"), last, "{version:?}");
-        assert_eq!(header(&world.get("dlq").unwrap(), "x-first-death-reason"), Some(text("maxlen")));
+        assert_eq!(
+            header(&world.get("dlq").unwrap(), "x-first-death-reason"),
+            Some(text("maxlen"))
+        );
     }
 }
 
@@ -327,7 +362,10 @@ fn dead_letters_follow_alternate_exchanges() {
             world.publish_with("", "wait", properties(id).with_headers(headers));
         }
         world.pass(ms(1000));
-        assert_eq!((world.ready("work"), world.ready("unknown")), (vec!["1".to_owned()], vec!["2".to_owned()]));
+        assert_eq!(
+            (world.ready("work"), world.ready("unknown")),
+            (vec!["1".to_owned()], vec!["2".to_owned()])
+        );
         assert_eq!(world.get("unknown").unwrap().exchange.as_str(), "return", "{version:?}");
     }
 }
@@ -364,7 +402,8 @@ fn on_3_10_former_deaths_change_their_order_each_time() {
         world.publish("a", "m");
         world.pass(ms(4000));
         let deaths = deaths(&world.get("end").unwrap());
-        let queues: Vec<_> = deaths.iter().filter_map(|death| crate::headers::string(death, "queue")).collect();
+        let queues: Vec<_> =
+            deaths.iter().filter_map(|death| crate::headers::string(death, "queue")).collect();
         assert_eq!(queues, expected, "{version:?}");
     }
 }

@@ -49,7 +49,10 @@ fn declaring_again_with_other_arguments_is_refused_with_the_first_difference() {
         let mut world = World::new(version);
         world.declare("q", limit());
         let same = Event::Queue { queue: "q".into(), messages: 0, consumers: 0 };
-        assert_eq!(world.declare("q", quorum([("x-delivery-limit", number(3)), ("x-unknown", number(1))])), [same]);
+        assert_eq!(
+            world.declare("q", quorum([("x-delivery-limit", number(3)), ("x-unknown", number(1))])),
+            [same]
+        );
     }
 }
 
@@ -64,7 +67,10 @@ fn a_queue_without_a_type_is_classic() {
             world.declare("q", quorum([]));
             world.declare("q", table([]))
         });
-        assert_eq!(refusal, format!("inequivalent arg 'x-queue-type' for queue 'q' in vhost '/': {expected}"));
+        assert_eq!(
+            refusal,
+            format!("inequivalent arg 'x-queue-type' for queue 'q' in vhost '/': {expected}")
+        );
         let mut world = World::new(version);
         world.declare("q", table([]));
         assert_eq!(closed(&world.declare("q", table([("x-queue-type", text("classic"))]))), None);
@@ -73,15 +79,19 @@ fn a_queue_without_a_type_is_classic() {
 
 #[test]
 fn an_invalid_new_queue_is_refused() {
-    let dlx =
-        |strategy: &str| quorum([("x-dead-letter-exchange", text("x")), ("x-dead-letter-strategy", text(strategy))]);
+    let dlx = |strategy: &str| {
+        quorum([("x-dead-letter-exchange", text("x")), ("x-dead-letter-strategy", text(strategy))])
+    };
     for version in VERSIONS {
         for (arguments, expected) in [
             (
                 quorum([("x-max-priority", number(5))]),
                 "invalid arg 'x-max-priority' for queue 'q' in vhost '/' of queue type rabbit_quorum_queue",
             ),
-            (dlx("often"), "invalid arg 'x-dead-letter-strategy' for queue 'q' in vhost '/': invalid_dlx_strategy"),
+            (
+                dlx("often"),
+                "invalid arg 'x-dead-letter-strategy' for queue 'q' in vhost '/': invalid_dlx_strategy",
+            ),
             (
                 quorum([("x-dead-letter-routing-key", text("k"))]),
                 "invalid arg 'x-dead-letter-routing-key' for queue 'q' in vhost '/': routing_key_but_no_dlx_defined",
@@ -99,7 +109,11 @@ fn an_invalid_new_queue_is_refused() {
                 "invalid arg 'x-delivery-limit' for queue 'q' in vhost '/' of queue type rabbit_classic_queue",
             ),
         ] {
-            assert_eq!(refused(version, |world| world.declare("q", arguments.clone())), expected, "{version:?}");
+            assert_eq!(
+                refused(version, |world| world.declare("q", arguments.clone())),
+                expected,
+                "{version:?}"
+            );
         }
         for (is_durable, is_exclusive, is_auto_delete, expected) in [
             (false, false, false, "non-durable"),
@@ -118,7 +132,11 @@ fn an_invalid_new_queue_is_refused() {
                     arguments,
                 })
             });
-            assert_eq!(refusal, format!("invalid property '{expected}' for queue 'q' in vhost '/'"), "{version:?}");
+            assert_eq!(
+                refusal,
+                format!("invalid property '{expected}' for queue 'q' in vhost '/'"),
+                "{version:?}"
+            );
         }
         for arguments in [
             quorum([("x-expires", number(1000)), ("x-message-ttl", number(0))]),
@@ -154,8 +172,7 @@ fn exchanges_are_compared_by_type_and_flags() {
         };
         assert_eq!(world.call(declare("direct", false, "x")), [Event::Done]);
         let (_, text) = closed(&world.call(declare("topic", false, "x"))).unwrap();
-        let expected =
-            "inequivalent arg 'type' for exchange 'x' in vhost '/': received 'topic' but current is 'direct'";
+        let expected = "inequivalent arg 'type' for exchange 'x' in vhost '/': received 'topic' but current is 'direct'";
         assert_eq!(text, format!("PRECONDITION_FAILED - {expected}"), "{version:?}");
         world.call(Method::OpenChannel);
         let (code, _) = closed(&world.call(declare("", true, "missing"))).unwrap();
@@ -182,7 +199,10 @@ fn a_passive_declaration_of_a_missing_queue_closes_the_channel() {
         world.publish("q", "1");
         world.publish("q", "2");
         world.get("q");
-        assert_eq!(world.call(passive), [Event::Queue { queue: "q".into(), messages: 1, consumers: 1 }]);
+        assert_eq!(
+            world.call(passive),
+            [Event::Queue { queue: "q".into(), messages: 1, consumers: 1 }]
+        );
     }
 }
 
@@ -201,8 +221,16 @@ fn a_headers_exchange_ignores_names_that_begin_with_x() {
                 table([("x-return-to", text("other"))]),
                 false,
             ),
-            (table([("x-match", text("any")), ("a", number(1)), ("b", number(2))]), table([("b", number(2))]), true),
-            (table([("x-match", text("any")), ("x-a", number(1))]), table([("x-a", number(1))]), false),
+            (
+                table([("x-match", text("any")), ("a", number(1)), ("b", number(2))]),
+                table([("b", number(2))]),
+                true,
+            ),
+            (
+                table([("x-match", text("any")), ("x-a", number(1))]),
+                table([("x-a", number(1))]),
+                false,
+            ),
             (table([("a", AMQPValue::Void)]), table([("a", number(7))]), true),
         ] {
             let mut world = World::new(version);
@@ -210,7 +238,11 @@ fn a_headers_exchange_ignores_names_that_begin_with_x() {
             world.declare_exchange("x", "headers");
             world.bind("q", "x", "", binding.clone());
             world.publish_with("x", "", properties("m").with_headers(headers.clone()));
-            assert_eq!(world.ready("q").len(), usize::from(is_routed), "{binding:?} {headers:?} on {version:?}");
+            assert_eq!(
+                world.ready("q").len(),
+                usize::from(is_routed),
+                "{binding:?} {headers:?} on {version:?}"
+            );
         }
     }
 }
@@ -245,7 +277,12 @@ fn exchanges_can_be_bound_to_exchanges_and_a_queue_gets_a_message_once() {
     for (destination, source) in [("b", "a"), ("a", "b")] {
         let (destination, source) = (destination.into(), source.into());
         let routing_key = ShortString::default();
-        world.call(Method::BindExchange { destination, source, routing_key, arguments: FieldTable::default() });
+        world.call(Method::BindExchange {
+            destination,
+            source,
+            routing_key,
+            arguments: FieldTable::default(),
+        });
     }
     world.bind("q", "a", "", FieldTable::default());
     world.bind("q", "b", "", FieldTable::default());
@@ -262,10 +299,16 @@ fn a_missing_permission_closes_the_channel() {
         let permissions = Permissions { not_write: vec!["x".to_owned()], ..Permissions::default() };
         world.broker.set_permissions("guest", permissions);
         let (code, text) = closed(&world.publish_with("x", "", properties("m"))).unwrap();
-        let expected = format!("ACCESS_REFUSED - {word}access to exchange 'x' in vhost '/' refused for user 'guest'");
+        let expected = format!(
+            "ACCESS_REFUSED - {word}access to exchange 'x' in vhost '/' refused for user 'guest'"
+        );
         assert_eq!((code, text), (403, expected), "{version:?}");
         world.call(Method::OpenChannel);
-        assert_eq!(closed(&world.bind("q", "x", "", FieldTable::default())), None, "reading is allowed");
+        assert_eq!(
+            closed(&world.bind("q", "x", "", FieldTable::default())),
+            None,
+            "reading is allowed"
+        );
     }
 }
 
@@ -287,7 +330,11 @@ fn an_exclusive_queue_is_its_connection_s_and_goes_with_it() {
         world.call(declare("mine"));
         let first = world.connection;
         world.connect();
-        assert_eq!(closed(&world.consume("mine", "c")).map(|(code, _)| code), Some(405), "{version:?}");
+        assert_eq!(
+            closed(&world.consume("mine", "c")).map(|(code, _)| code),
+            Some(405),
+            "{version:?}"
+        );
         world.broker.disconnect(world.now, first);
         assert_eq!(world.broker.queue("mine"), None, "{version:?}");
     }

@@ -1,4 +1,5 @@
-//! Whatever clients, operators and time do, no confirmed message is lost, and none is in two places.
+//! Whatever clients, operators and time do, no confirmed message is lost, and none is in two
+//! places.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +23,8 @@ struct Chaos {
     world: World,
     random: Random,
     is_down: bool,
-    /// While a queue does not answer, a message that it has dead-lettered is in the next queue as well, and stays there if it restarts.
+    /// While a queue does not answer, a message that it has dead-lettered is in the next queue as
+    /// well, and stays there if it restarts.
     has_silence: bool,
     /// Connections, and the deliveries that each has open.
     clients: BTreeMap<ConnectionId, Vec<Delivery>>,
@@ -39,14 +41,27 @@ impl Chaos {
         let mut world = World::new(version);
         world.declare_exchange("back", "fanout");
         let exchange = |name: &str| ("x-dead-letter-exchange", text(name));
-        let safe = || [("x-dead-letter-strategy", text("at-least-once")), ("x-overflow", text("reject-publish"))];
+        let safe = || {
+            [
+                ("x-dead-letter-strategy", text("at-least-once")),
+                ("x-overflow", text("reject-publish")),
+            ]
+        };
         let [strategy, overflow] = safe();
-        let (key, limit) = (("x-dead-letter-routing-key", text("parked")), ("x-delivery-limit", number(3)));
-        world.declare("work", quorum([strategy, overflow, exchange(""), key, limit, ("x-max-length", number(20))]));
-        // Dead letters of the work queue that came back to it by themselves would be a cycle, and stay where they are.
+        let (key, limit) =
+            (("x-dead-letter-routing-key", text("parked")), ("x-delivery-limit", number(3)));
+        world.declare(
+            "work",
+            quorum([strategy, overflow, exchange(""), key, limit, ("x-max-length", number(20))]),
+        );
+        // Dead letters of the work queue that came back to it by themselves would be a cycle, and
+        // stay where they are.
         world.declare("parked", quorum([]));
         let [strategy, overflow] = safe();
-        world.declare("wait", quorum([strategy, overflow, exchange("back"), ("x-message-ttl", number(1000))]));
+        world.declare(
+            "wait",
+            quorum([strategy, overflow, exchange("back"), ("x-message-ttl", number(1000))]),
+        );
         world.bind("work", "back", "", FieldTable::default());
         let mut chaos = Self {
             world,
@@ -75,7 +90,9 @@ impl Chaos {
             is_exclusive: false,
             arguments: FieldTable::default(),
         };
-        for method in [Method::OpenChannel, Method::ConfirmSelect, Method::Qos { prefetch: 3 }, consume] {
+        for method in
+            [Method::OpenChannel, Method::ConfirmSelect, Method::Qos { prefetch: 3 }, consume]
+        {
             self.world.broker.receive(self.world.now, connection, 1, method);
         }
     }
@@ -84,9 +101,15 @@ impl Chaos {
         for sent in self.world.broker.sent().collect::<Vec<_>>() {
             let connection = sent.connection;
             match sent.event {
-                Event::Delivered { delivery, .. } => self.clients.entry(connection).or_default().push(delivery),
-                Event::Acked { delivery_tag: tag, is_multiple } => self.confirm(connection, tag, is_multiple, true),
-                Event::Nacked { delivery_tag: tag, is_multiple } => self.confirm(connection, tag, is_multiple, false),
+                Event::Delivered { delivery, .. } => {
+                    self.clients.entry(connection).or_default().push(delivery)
+                }
+                Event::Acked { delivery_tag: tag, is_multiple } => {
+                    self.confirm(connection, tag, is_multiple, true)
+                }
+                Event::Nacked { delivery_tag: tag, is_multiple } => {
+                    self.confirm(connection, tag, is_multiple, false)
+                }
                 Event::Cut | Event::Closed { .. } => {
                     self.clients.remove(&connection);
                     self.world.broker.disconnect(self.world.now, connection);
@@ -122,7 +145,11 @@ impl Chaos {
                 *tag += 1;
                 let publish = Method::Publish {
                     exchange: "".into(),
-                    routing_key: if self.random.below(2) == 0 { "work".into() } else { "wait".into() },
+                    routing_key: if self.random.below(2) == 0 {
+                        "work".into()
+                    } else {
+                        "wait".into()
+                    },
                     is_mandatory: true,
                     properties: Box::new(properties(&id)),
                     body: Vec::new(),
@@ -130,7 +157,10 @@ impl Chaos {
                 self.world.broker.receive(now, client, 1, publish);
             }
             (30..75, Some(client)) => {
-                let Some(held) = self.clients.get_mut(&client).filter(|held| !held.is_empty()) else { return };
+                let Some(held) = self.clients.get_mut(&client).filter(|held| !held.is_empty())
+                else {
+                    return;
+                };
                 let position = self.random.below(held.len() as u64) as usize;
                 let delivery = held.remove(position);
                 let tag = delivery.tag;
@@ -214,7 +244,11 @@ impl Chaos {
             }
         }
         for queue in ["wait", "work"] {
-            assert_eq!(self.world.broker.queue(queue), Some(crate::QueueView::default()), "{queue}");
+            assert_eq!(
+                self.world.broker.queue(queue),
+                Some(crate::QueueView::default()),
+                "{queue}"
+            );
         }
     }
 }

@@ -74,7 +74,9 @@ impl World {
         let (connection, channel) = (self.connection, self.channel);
         self.broker
             .sent()
-            .filter(|sent| sent.connection == connection && (sent.channel == channel || sent.channel == 0))
+            .filter(|sent| {
+                sent.connection == connection && (sent.channel == channel || sent.channel == 0)
+            })
             .map(|sent| sent.event)
             .collect()
     }
@@ -108,7 +110,13 @@ impl World {
         assert_eq!(self.call(method), [Event::Done]);
     }
 
-    fn bind(&mut self, queue: &str, exchange: &str, key: &str, arguments: FieldTable) -> Vec<Event> {
+    fn bind(
+        &mut self,
+        queue: &str,
+        exchange: &str,
+        key: &str,
+        arguments: FieldTable,
+    ) -> Vec<Event> {
         self.call(Method::BindQueue {
             queue: queue.into(),
             exchange: exchange.into(),
@@ -117,7 +125,12 @@ impl World {
         })
     }
 
-    fn publish_with(&mut self, exchange: &str, key: &str, properties: BasicProperties) -> Vec<Event> {
+    fn publish_with(
+        &mut self,
+        exchange: &str,
+        key: &str,
+        properties: BasicProperties,
+    ) -> Vec<Event> {
         self.call(Method::Publish {
             exchange: exchange.into(),
             routing_key: key.into(),

@@ -15,7 +15,10 @@ fn an_unroutable_mandatory_message_is_returned_before_it_is_confirmed() {
         world.call(Method::ConfirmSelect);
         for (number, exchange) in [(1, ""), (2, "amq.direct"), (3, "x")] {
             let events = world.publish_with(exchange, "nowhere", properties("m"));
-            assert!(matches!(&events[0], Event::Returned { code: 312, text, .. } if text == "NO_ROUTE"), "{events:?}");
+            assert!(
+                matches!(&events[0], Event::Returned { code: 312, text, .. } if text == "NO_ROUTE"),
+                "{events:?}"
+            );
             assert_eq!(events[1..], [acked(number)], "{version:?}");
         }
     }
@@ -41,8 +44,14 @@ fn what_a_publisher_may_not_send_closes_the_channel() {
             (properties("m").with_user_id("alice".into()), user),
             (properties("m").with_expiration("abc".into()), "invalid expiration 'abc': no_integer"),
             (properties("m").with_expiration("".into()), "invalid expiration '': no_integer"),
-            (properties("m").with_expiration("1.5".into()), "invalid expiration '1.5': {leftover_string,\".5\"}"),
-            (properties("m").with_expiration("-1".into()), "invalid expiration '-1': {value_negative,-1}"),
+            (
+                properties("m").with_expiration("1.5".into()),
+                "invalid expiration '1.5': {leftover_string,\".5\"}",
+            ),
+            (
+                properties("m").with_expiration("-1".into()),
+                "invalid expiration '-1': {value_negative,-1}",
+            ),
             (
                 properties("m").with_expiration("315360000001".into()),
                 "invalid expiration '315360000001': {value_too_large,315360000001}",
@@ -51,11 +60,18 @@ fn what_a_publisher_may_not_send_closes_the_channel() {
             let mut world = World::new(version);
             world.declare("q", quorum([]));
             let (code, text) = closed(&world.publish_with("", "q", properties)).unwrap();
-            assert_eq!((code, text), (406, format!("PRECONDITION_FAILED - {expected}")), "{version:?}");
+            assert_eq!(
+                (code, text),
+                (406, format!("PRECONDITION_FAILED - {expected}")),
+                "{version:?}"
+            );
         }
         let mut world = World::new(version);
         world.declare("q", quorum([]));
-        for fine in [properties("m").with_user_id("guest".into()), properties("m").with_expiration("0".into())] {
+        for fine in [
+            properties("m").with_user_id("guest".into()),
+            properties("m").with_expiration("0".into()),
+        ] {
             assert_eq!(world.publish_with("", "q", fine), [], "{version:?}");
         }
     }
@@ -148,7 +164,11 @@ fn a_message_is_confirmed_when_all_its_queues_have_taken_it() {
         assert_eq!(world.publish_with("x", "", properties("1")), [], "{version:?}");
         assert_eq!(world.publish("a", "2"), [acked(2)], "{version:?}");
         assert_eq!(world.publish_with("x", "", properties("3")), [], "{version:?}");
-        assert_eq!(world.pass(ms(1000)), [Event::Acked { delivery_tag: 3, is_multiple: true }], "{version:?}");
+        assert_eq!(
+            world.pass(ms(1000)),
+            [Event::Acked { delivery_tag: 3, is_multiple: true }],
+            "{version:?}"
+        );
         assert_eq!(world.ready("b"), ["1", "3"]);
     }
 }
@@ -163,7 +183,11 @@ fn publishers_that_were_turned_away_are_admitted_when_the_limit_is_gone_but_not_
         world.call(Method::ConfirmSelect);
         world.publish("q", "1");
         world.publish("q", "2");
-        assert_eq!(world.publish("q", "3"), [Event::Nacked { delivery_tag: 3, is_multiple: true }], "{version:?}");
+        assert_eq!(
+            world.publish("q", "3"),
+            [Event::Nacked { delivery_tag: 3, is_multiple: true }],
+            "{version:?}"
+        );
         world.broker.set_policy(world.now, "q", None);
         let refused = Event::Nacked { delivery_tag: 4, is_multiple: true };
         let expected = if version == Version::V3_10 { refused } else { acked(4) };

@@ -1,5 +1,5 @@
-//! One AMQP 0.9.1 connection, frame by frame, so that a script sees what the broker says in exactly its order. A client library hides
-//! some of it, and does some things of its own accord.
+//! One AMQP 0.9.1 connection, frame by frame, so that a script sees what the broker says in exactly
+//! its order. A client library hides some of it, and does some things of its own accord.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -50,12 +50,18 @@ pub(crate) struct Link {
 
 impl Link {
     /// Connects and logs in. What comes from the broker goes `to` the script.
-    pub(crate) async fn open(uri: &AMQPUri, number: u64, to: UnboundedSender<Incoming>) -> io::Result<Self> {
+    pub(crate) async fn open(
+        uri: &AMQPUri,
+        number: u64,
+        to: UnboundedSender<Incoming>,
+    ) -> io::Result<Self> {
         let opened = async {
-            let stream = TcpStream::connect((uri.authority.host.as_str(), uri.authority.port)).await?;
+            let stream =
+                TcpStream::connect((uri.authority.host.as_str(), uri.authority.port)).await?;
             stream.set_nodelay(true)?;
             let (reader, writer) = stream.into_split();
-            let mut link = Self { number, writer, reader: tokio::spawn(async {}), unsent: Vec::new() };
+            let mut link =
+                Self { number, writer, reader: tokio::spawn(async {}), unsent: Vec::new() };
             let mut frames = Frames { reader, buffer: Vec::new() };
             link.log_in(uri, &mut frames).await?;
             link.reader = tokio::spawn(read(frames, number, to));
@@ -87,7 +93,9 @@ impl Link {
         self.queue_method(0, AMQPClass::Connection(connection::AMQPMethod::Open(open)));
         self.flush().await?;
         match frames.next().await? {
-            AMQPFrame::Method(0, AMQPClass::Connection(connection::AMQPMethod::OpenOk(_))) => Ok(()),
+            AMQPFrame::Method(0, AMQPClass::Connection(connection::AMQPMethod::OpenOk(_))) => {
+                Ok(())
+            }
             other => Err(io::Error::other(format!("instead of connection.open-ok came {other:?}"))),
         }
     }
@@ -126,7 +134,11 @@ impl Link {
 
     /// Asks to close the connection; [`Said::Ended`] is the answer.
     pub(crate) fn queue_close(&mut self) {
-        let close = connection::Close { reply_code: 200, reply_text: "bye".into(), ..connection::Close::default() };
+        let close = connection::Close {
+            reply_code: 200,
+            reply_text: "bye".into(),
+            ..connection::Close::default()
+        };
         self.queue_method(0, AMQPClass::Connection(connection::AMQPMethod::Close(close)));
     }
 
@@ -203,7 +215,9 @@ async fn read(mut frames: Frames, link: u64, to: UnboundedSender<Incoming>) {
                 }
                 (channel, Said::Event(unfinished.remove(&channel).unwrap().event))
             }
-            AMQPFrame::ProtocolHeader(_) | AMQPFrame::Heartbeat | AMQPFrame::InvalidHeartbeat(_) => continue,
+            AMQPFrame::ProtocolHeader(_)
+            | AMQPFrame::Heartbeat
+            | AMQPFrame::InvalidHeartbeat(_) => continue,
         };
         let is_end = matches!(said, Said::Ended);
         if to.send(Incoming { link, channel, what: said }).is_err() || is_end {
@@ -222,7 +236,9 @@ struct Content {
 impl Content {
     fn set_properties(&mut self, from: BasicProperties) {
         match &mut self.event {
-            Event::Got { delivery, .. } | Event::Delivered { delivery, .. } => *delivery.properties = from,
+            Event::Got { delivery, .. } | Event::Delivered { delivery, .. } => {
+                *delivery.properties = from
+            }
             Event::Returned { properties, .. } => **properties = from,
             other => unreachable!("{other:?} has no content"),
         }
@@ -258,7 +274,8 @@ impl Frames {
         }
     }
 
-    /// The length of the frame that the buffer begins with: its type, channel, size, payload and end.
+    /// The length of the frame that the buffer begins with: its type, channel, size, payload and
+    /// end.
     fn length(&self) -> Option<usize> {
         let size = self.buffer.get(3..7)?;
         Some(7 + u32::from_be_bytes(size.try_into().unwrap()) as usize + 1)
@@ -281,16 +298,24 @@ fn heard(method: AMQPClass) -> Heard {
         AMQPClass::Connection(connection::AMQPMethod::Close(close)) => {
             Event::Closed { code: close.reply_code, text: close.reply_text.to_string() }
         }
-        AMQPClass::Connection(connection::AMQPMethod::CloseOk(_)) => return Heard::Said(Said::Ended),
+        AMQPClass::Connection(connection::AMQPMethod::CloseOk(_)) => {
+            return Heard::Said(Said::Ended);
+        }
         AMQPClass::Connection(connection::AMQPMethod::Blocked(blocked)) => {
             Event::Blocked { reason: blocked.reason.to_string() }
         }
         AMQPClass::Connection(connection::AMQPMethod::Unblocked(_)) => Event::Unblocked,
-        AMQPClass::Queue(queue::AMQPMethod::DeclareOk(it)) => {
-            Event::Queue { queue: it.queue, messages: it.message_count, consumers: it.consumer_count }
+        AMQPClass::Queue(queue::AMQPMethod::DeclareOk(it)) => Event::Queue {
+            queue: it.queue,
+            messages: it.message_count,
+            consumers: it.consumer_count,
+        },
+        AMQPClass::Queue(queue::AMQPMethod::DeleteOk(it)) => {
+            Event::Removed { messages: it.message_count }
         }
-        AMQPClass::Queue(queue::AMQPMethod::DeleteOk(it)) => Event::Removed { messages: it.message_count },
-        AMQPClass::Queue(queue::AMQPMethod::PurgeOk(it)) => Event::Removed { messages: it.message_count },
+        AMQPClass::Queue(queue::AMQPMethod::PurgeOk(it)) => {
+            Event::Removed { messages: it.message_count }
+        }
         // All others that a broker sends are answers without a result.
         _ => Event::Done,
     };
@@ -319,8 +344,12 @@ fn heard_basic(method: basic::AMQPMethod) -> Heard {
         }
         basic::AMQPMethod::ConsumeOk(it) => Event::Subscribed { consumer_tag: it.consumer_tag },
         basic::AMQPMethod::Cancel(it) => Event::Cancelled { consumer_tag: it.consumer_tag },
-        basic::AMQPMethod::Ack(it) => Event::Acked { delivery_tag: it.delivery_tag, is_multiple: it.multiple },
-        basic::AMQPMethod::Nack(it) => Event::Nacked { delivery_tag: it.delivery_tag, is_multiple: it.multiple },
+        basic::AMQPMethod::Ack(it) => {
+            Event::Acked { delivery_tag: it.delivery_tag, is_multiple: it.multiple }
+        }
+        basic::AMQPMethod::Nack(it) => {
+            Event::Nacked { delivery_tag: it.delivery_tag, is_multiple: it.multiple }
+        }
         basic::AMQPMethod::GetEmpty(_) => Event::Empty,
         // All others that a broker sends are answers without a result.
         _ => Event::Done,
@@ -334,18 +363,33 @@ fn delivery(
     exchange: lapin::types::ShortString,
     routing_key: lapin::types::ShortString,
 ) -> Delivery {
-    Delivery { tag, is_redelivered, exchange, routing_key, properties: Box::default(), body: Vec::new() }
+    Delivery {
+        tag,
+        is_redelivered,
+        exchange,
+        routing_key,
+        properties: Box::default(),
+        body: Vec::new(),
+    }
 }
 
 fn class(method: &Method) -> AMQPClass {
     match method.clone() {
         Method::OpenChannel => AMQPClass::Channel(channel::AMQPMethod::Open(channel::Open {})),
         Method::CloseChannel => {
-            let close = channel::Close { reply_code: 200, reply_text: "bye".into(), ..channel::Close::default() };
+            let close = channel::Close {
+                reply_code: 200,
+                reply_text: "bye".into(),
+                ..channel::Close::default()
+            };
             AMQPClass::Channel(channel::AMQPMethod::Close(close))
         }
-        Method::Flow => AMQPClass::Channel(channel::AMQPMethod::Flow(channel::Flow { active: true })),
-        Method::ConfirmSelect => AMQPClass::Confirm(confirm::AMQPMethod::Select(confirm::Select { nowait: false })),
+        Method::Flow => {
+            AMQPClass::Channel(channel::AMQPMethod::Flow(channel::Flow { active: true }))
+        }
+        Method::ConfirmSelect => {
+            AMQPClass::Confirm(confirm::AMQPMethod::Select(confirm::Select { nowait: false }))
+        }
         Method::BindExchange { destination, source, routing_key, arguments } => {
             AMQPClass::Exchange(exchange::AMQPMethod::Bind(exchange::Bind {
                 destination,
@@ -368,7 +412,11 @@ fn class(method: &Method) -> AMQPClass {
             }))
         }
         Method::DeleteExchange { exchange, if_unused } => {
-            AMQPClass::Exchange(exchange::AMQPMethod::Delete(exchange::Delete { exchange, if_unused, nowait: false }))
+            AMQPClass::Exchange(exchange::AMQPMethod::Delete(exchange::Delete {
+                exchange,
+                if_unused,
+                nowait: false,
+            }))
         }
         Method::DeclareQueue { .. }
         | Method::DeleteQueue { .. }
@@ -381,23 +429,39 @@ fn class(method: &Method) -> AMQPClass {
 
 fn queue_class(method: Method) -> queue::AMQPMethod {
     match method {
-        Method::DeclareQueue { queue, is_passive, is_durable, is_exclusive, is_auto_delete, arguments } => {
-            queue::AMQPMethod::Declare(queue::Declare {
+        Method::DeclareQueue {
+            queue,
+            is_passive,
+            is_durable,
+            is_exclusive,
+            is_auto_delete,
+            arguments,
+        } => queue::AMQPMethod::Declare(queue::Declare {
+            queue,
+            passive: is_passive,
+            durable: is_durable,
+            exclusive: is_exclusive,
+            auto_delete: is_auto_delete,
+            nowait: false,
+            arguments,
+        }),
+        Method::DeleteQueue { queue, if_empty } => queue::AMQPMethod::Delete(queue::Delete {
+            queue,
+            if_unused: false,
+            if_empty,
+            nowait: false,
+        }),
+        Method::PurgeQueue { queue } => {
+            queue::AMQPMethod::Purge(queue::Purge { queue, nowait: false })
+        }
+        Method::BindQueue { queue, exchange, routing_key, arguments } => {
+            queue::AMQPMethod::Bind(queue::Bind {
                 queue,
-                passive: is_passive,
-                durable: is_durable,
-                exclusive: is_exclusive,
-                auto_delete: is_auto_delete,
+                exchange,
+                routing_key,
                 nowait: false,
                 arguments,
             })
-        }
-        Method::DeleteQueue { queue, if_empty } => {
-            queue::AMQPMethod::Delete(queue::Delete { queue, if_unused: false, if_empty, nowait: false })
-        }
-        Method::PurgeQueue { queue } => queue::AMQPMethod::Purge(queue::Purge { queue, nowait: false }),
-        Method::BindQueue { queue, exchange, routing_key, arguments } => {
-            queue::AMQPMethod::Bind(queue::Bind { queue, exchange, routing_key, nowait: false, arguments })
         }
         Method::UnbindQueue { queue, exchange, routing_key, arguments } => {
             queue::AMQPMethod::Unbind(queue::Unbind { queue, exchange, routing_key, arguments })
@@ -408,7 +472,9 @@ fn queue_class(method: Method) -> queue::AMQPMethod {
 
 fn basic_class(method: Method) -> basic::AMQPMethod {
     match method {
-        Method::Qos { prefetch } => basic::AMQPMethod::Qos(basic::Qos { prefetch_count: prefetch, global: false }),
+        Method::Qos { prefetch } => {
+            basic::AMQPMethod::Qos(basic::Qos { prefetch_count: prefetch, global: false })
+        }
         Method::Consume { queue, consumer_tag, is_no_ack, is_exclusive, arguments } => {
             basic::AMQPMethod::Consume(basic::Consume {
                 queue,
@@ -420,8 +486,12 @@ fn basic_class(method: Method) -> basic::AMQPMethod {
                 arguments,
             })
         }
-        Method::Cancel { consumer_tag } => basic::AMQPMethod::Cancel(basic::Cancel { consumer_tag, nowait: false }),
-        Method::Get { queue, is_no_ack } => basic::AMQPMethod::Get(basic::Get { queue, no_ack: is_no_ack }),
+        Method::Cancel { consumer_tag } => {
+            basic::AMQPMethod::Cancel(basic::Cancel { consumer_tag, nowait: false })
+        }
+        Method::Get { queue, is_no_ack } => {
+            basic::AMQPMethod::Get(basic::Get { queue, no_ack: is_no_ack })
+        }
         Method::Ack { delivery_tag, is_multiple } => {
             basic::AMQPMethod::Ack(basic::Ack { delivery_tag, multiple: is_multiple })
         }
@@ -429,14 +499,20 @@ fn basic_class(method: Method) -> basic::AMQPMethod {
             basic::AMQPMethod::Reject(basic::Reject { delivery_tag, requeue: is_requeued })
         }
         Method::Nack { delivery_tag, is_multiple, is_requeued } => {
-            basic::AMQPMethod::Nack(basic::Nack { delivery_tag, multiple: is_multiple, requeue: is_requeued })
+            basic::AMQPMethod::Nack(basic::Nack {
+                delivery_tag,
+                multiple: is_multiple,
+                requeue: is_requeued,
+            })
         }
-        Method::Publish { exchange, routing_key, is_mandatory, .. } => basic::AMQPMethod::Publish(basic::Publish {
-            exchange,
-            routing_key,
-            mandatory: is_mandatory,
-            immediate: false,
-        }),
+        Method::Publish { exchange, routing_key, is_mandatory, .. } => {
+            basic::AMQPMethod::Publish(basic::Publish {
+                exchange,
+                routing_key,
+                mandatory: is_mandatory,
+                immediate: false,
+            })
+        }
         other => unreachable!("{other:?} is not a method of messages"),
     }
 }

@@ -10,8 +10,8 @@ use rehop_testing::Broker;
 use crate::check::Bench;
 use crate::real::Address;
 
-/// The broker that all tests share, and the simulated version for it. `REHOP_CONFORMANCE_VERSION` says which version the broker has to be,
-/// so that no broker can stand in for another one.
+/// The broker that all tests share, and the simulated version for it. `REHOP_CONFORMANCE_VERSION`
+/// says which version the broker has to be, so that no broker can stand in for another one.
 pub(crate) async fn bench() -> Bench {
     let broker = Broker::shared().await;
     if let Ok(asked) = env::var("REHOP_CONFORMANCE_VERSION") {

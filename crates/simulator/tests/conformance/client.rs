@@ -1,4 +1,5 @@
-//! What a script's clients know, on the simulator or on a real broker: which channels are open, what they hold, what they asked.
+//! What a script's clients know, on the simulator or on a real broker: which channels are open,
+//! what they hold, what they asked.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -71,7 +72,12 @@ enum Asked {
 
 impl Clients {
     pub(crate) fn new(naming: Naming) -> Self {
-        Self { naming, connections: BTreeSet::new(), channels: BTreeMap::new(), queues: BTreeSet::new() }
+        Self {
+            naming,
+            connections: BTreeSet::new(),
+            channels: BTreeMap::new(),
+            queues: BTreeSet::new(),
+        }
     }
 
     /// The queues that exist as far as the clients know.
@@ -91,18 +97,22 @@ impl Clients {
 
     /// The channels that are open.
     pub(crate) fn channels(&self) -> impl Iterator<Item = Index> {
-        let is_open = |channel: &Channel| !channel.asked.iter().any(|asked| matches!(asked, Asked::Close));
+        let is_open =
+            |channel: &Channel| !channel.asked.iter().any(|asked| matches!(asked, Asked::Close));
         self.channels.iter().filter(move |(_, channel)| is_open(channel)).map(|(index, _)| *index)
     }
 
     /// The subscriptions of open channels.
     pub(crate) fn subscribed(&self) -> Subscribed {
-        let all =
-            self.channels.iter().flat_map(|(channel, open)| open.subscriptions.iter().map(move |it| (*channel, it)));
+        let all = self
+            .channels
+            .iter()
+            .flat_map(|(channel, open)| open.subscriptions.iter().map(move |it| (*channel, it)));
         all.map(|(channel, (tag, it))| ((channel, tag.clone()), it.queue)).collect()
     }
 
-    /// What a step means now. Nothing if it is about something that is not there, such as a message to settle.
+    /// What a step means now. Nothing if it is about something that is not there, such as a message
+    /// to settle.
     pub(crate) fn actions(&mut self, step: &Step) -> Vec<Action> {
         let naming = self.naming.clone();
         match step {
@@ -139,20 +149,36 @@ impl Clients {
             Step::Bind { channel, queue, exchange, key, arguments } => {
                 let (queue, exchange) = (naming.queue(*queue), naming.exchange(Some(*exchange)));
                 let (routing_key, arguments) = (naming.key(key), naming.table(arguments));
-                self.ask(*channel, Asked::Other, Method::BindQueue { queue, exchange, routing_key, arguments })
+                self.ask(
+                    *channel,
+                    Asked::Other,
+                    Method::BindQueue { queue, exchange, routing_key, arguments },
+                )
             }
             Step::Unbind { channel, queue, exchange, key, arguments } => {
                 let (queue, exchange) = (naming.queue(*queue), naming.exchange(Some(*exchange)));
                 let (routing_key, arguments) = (naming.key(key), naming.table(arguments));
-                self.ask(*channel, Asked::Other, Method::UnbindQueue { queue, exchange, routing_key, arguments })
+                self.ask(
+                    *channel,
+                    Asked::Other,
+                    Method::UnbindQueue { queue, exchange, routing_key, arguments },
+                )
             }
             Step::BindExchange { channel, destination, source, key, arguments } => {
-                let (destination, source) = (naming.exchange(Some(*destination)), naming.exchange(Some(*source)));
+                let (destination, source) =
+                    (naming.exchange(Some(*destination)), naming.exchange(Some(*source)));
                 let (routing_key, arguments) = (naming.key(key), naming.table(arguments));
-                self.ask(*channel, Asked::Other, Method::BindExchange { destination, source, routing_key, arguments })
+                self.ask(
+                    *channel,
+                    Asked::Other,
+                    Method::BindExchange { destination, source, routing_key, arguments },
+                )
             }
             Step::DeleteExchange { channel, exchange } => {
-                let method = Method::DeleteExchange { exchange: naming.exchange(Some(*exchange)), if_unused: false };
+                let method = Method::DeleteExchange {
+                    exchange: naming.exchange(Some(*exchange)),
+                    if_unused: false,
+                };
                 self.ask(*channel, Asked::Other, method)
             }
             Step::Publish { channel, messages } => self.publish(*channel, messages),
@@ -164,7 +190,9 @@ impl Clients {
                 let method = Method::Get { queue: naming.queue(*queue), is_no_ack: *is_no_ack };
                 self.ask(*channel, Asked::Get { queue: *queue, is_no_ack: *is_no_ack }, method)
             }
-            Step::Settle { channel, pick, is_multiple, how } => self.settle(*channel, *pick, *is_multiple, *how),
+            Step::Settle { channel, pick, is_multiple, how } => {
+                self.settle(*channel, *pick, *is_multiple, *how)
+            }
             Step::SettleUnknown { channel } => {
                 vec![Action::Send(*channel, Method::Ack { delivery_tag: 9999, is_multiple: false })]
             }
@@ -175,22 +203,33 @@ impl Clients {
                 }
                 None => Vec::new(),
             },
-            Step::CloseConnection { connection } => self.disconnect(*connection, Action::Close(*connection)),
-            Step::CutConnection { connection } => self.disconnect(*connection, Action::Cut(*connection)),
+            Step::CloseConnection { connection } => {
+                self.disconnect(*connection, Action::Close(*connection))
+            }
+            Step::CutConnection { connection } => {
+                self.disconnect(*connection, Action::Cut(*connection))
+            }
             Step::PassTime => Vec::new(),
             Step::Purge { channel, queue } => {
                 self.ask(*channel, Asked::Other, Method::PurgeQueue { queue: naming.queue(*queue) })
             }
             // Older versions end the connection instead.
-            Step::DeleteQueue { channel, if_empty: true, .. } if self.have_rivals(CHANNELS[*channel].0) => Vec::new(),
+            Step::DeleteQueue { channel, if_empty: true, .. }
+                if self.have_rivals(CHANNELS[*channel].0) =>
+            {
+                Vec::new()
+            }
             Step::DeleteQueue { channel, queue, if_empty } => {
-                let method = Method::DeleteQueue { queue: naming.queue(*queue), if_empty: *if_empty };
+                let method =
+                    Method::DeleteQueue { queue: naming.queue(*queue), if_empty: *if_empty };
                 self.ask(*channel, Asked::Delete(*queue), method)
             }
             Step::SetPolicy { queue, definition } if self.queues.contains(queue) => {
                 vec![Action::SetPolicy(*queue, naming.queue_table(*queue, definition))]
             }
-            Step::ClearPolicy { queue } if self.queues.contains(queue) => vec![Action::ClearPolicy(*queue)],
+            Step::ClearPolicy { queue } if self.queues.contains(queue) => {
+                vec![Action::ClearPolicy(*queue)]
+            }
             Step::SetPolicy { .. } | Step::ClearPolicy { .. } => Vec::new(),
         }
     }
@@ -205,7 +244,8 @@ impl Clients {
         if self.connections.insert(connection) {
             actions.push(Action::Connect(connection));
         }
-        self.channels.insert(channel, Channel { asked: [Asked::Other; 2].into(), ..Channel::default() });
+        self.channels
+            .insert(channel, Channel { asked: [Asked::Other; 2].into(), ..Channel::default() });
         actions.push(Action::Send(channel, Method::OpenChannel));
         actions.push(Action::Send(channel, Method::ConfirmSelect));
         actions
@@ -228,8 +268,9 @@ impl Clients {
             };
             open.published += 1;
             open.unconfirmed.insert(open.published, format!("m{}", message.number));
-            let mut properties =
-                BasicProperties::default().with_message_id(message.number.to_string().into()).with_delivery_mode(2);
+            let mut properties = BasicProperties::default()
+                .with_message_id(message.number.to_string().into())
+                .with_delivery_mode(2);
             if !message.headers.is_empty() {
                 properties = properties.with_headers(self.naming.table(&message.headers));
             }
@@ -283,35 +324,53 @@ impl Clients {
         let Some(open) = self.channels.get_mut(&channel) else {
             return Vec::new();
         };
-        let Some(tag) = open.subscriptions.keys().cycle().nth(pick % open.subscriptions.len().max(1)).cloned() else {
+        let Some(tag) =
+            open.subscriptions.keys().cycle().nth(pick % open.subscriptions.len().max(1)).cloned()
+        else {
             return Vec::new();
         };
         open.subscriptions.remove(&tag);
         self.ask(channel, Asked::Other, Method::Cancel { consumer_tag: tag.into() })
     }
 
-    fn settle(&mut self, channel: Index, pick: usize, is_multiple: bool, how: Settlement) -> Vec<Action> {
+    fn settle(
+        &mut self,
+        channel: Index,
+        pick: usize,
+        is_multiple: bool,
+        how: Settlement,
+    ) -> Vec<Action> {
         let Some(open) = self.channels.get_mut(&channel) else {
             return Vec::new();
         };
         open.held.sort_unstable();
-        let Some(held) = open.held.iter().cycle().nth(pick % open.held.len().max(1)).cloned() else {
+        let Some(held) = open.held.iter().cycle().nth(pick % open.held.len().max(1)).cloned()
+        else {
             return Vec::new();
         };
-        // A broker numbers the deliveries of several queues as they happen to come, and those of several subscriptions in an order of its
-        // own, so what comes before one of them is chance. It is chance as well in which order several queues dead-letter to another one
-        // at once, and whether what several subscriptions give back comes back in the same millisecond. So only acks are for all.
-        let is_of_one = |other: &Held| other.queue == held.queue && other.subscription == held.subscription;
+        // A broker numbers the deliveries of several queues as they happen to come, and those of
+        // several subscriptions in an order of its own, so what comes before one of them is chance.
+        // It is chance as well in which order several queues dead-letter to another one at once,
+        // and whether what several subscriptions give back comes back in the same millisecond. So
+        // only acks are for all.
+        let is_of_one =
+            |other: &Held| other.queue == held.queue && other.subscription == held.subscription;
         let is_in_order = open.held.iter().all(is_of_one);
         let is_multiple = is_multiple && (is_in_order || how == Settlement::Ack);
         let tag = if is_multiple && !is_in_order { 0 } else { held.tag };
         let method = match how {
             Settlement::Ack => Method::Ack { delivery_tag: tag, is_multiple },
-            Settlement::Nack { is_requeued } => Method::Nack { delivery_tag: tag, is_multiple, is_requeued },
-            Settlement::Reject { is_requeued } => Method::Reject { delivery_tag: held.tag, is_requeued },
+            Settlement::Nack { is_requeued } => {
+                Method::Nack { delivery_tag: tag, is_multiple, is_requeued }
+            }
+            Settlement::Reject { is_requeued } => {
+                Method::Reject { delivery_tag: held.tag, is_requeued }
+            }
         };
         let is_multiple = is_multiple && !matches!(how, Settlement::Reject { .. });
-        open.held.retain(|other| if is_multiple { tag != 0 && other.tag > tag } else { other.tag != held.tag });
+        open.held.retain(|other| {
+            if is_multiple { tag != 0 && other.tag > tag } else { other.tag != held.tag }
+        });
         vec![Action::Send(channel, method)]
     }
 
@@ -323,10 +382,12 @@ impl Clients {
         vec![how]
     }
 
-    /// Whether two channels of a connection share a queue. When the connection ends, one channel ends before the other, and it is
-    /// chance whether the second one still gets what the first one held.
+    /// Whether two channels of a connection share a queue. When the connection ends, one channel
+    /// ends before the other, and it is chance whether the second one still gets what the first one
+    /// held.
     fn have_rivals(&self, connection: Index) -> bool {
-        let channels = self.channels.iter().filter(|(channel, _)| CHANNELS[**channel].0 == connection);
+        let channels =
+            self.channels.iter().filter(|(channel, _)| CHANNELS[**channel].0 == connection);
         let queues = channels.map(|(_, open)| {
             let subscribed = open.subscriptions.values().map(|it| it.queue);
             subscribed.chain(open.held.iter().map(|it| it.queue)).collect::<BTreeSet<_>>()
@@ -341,12 +402,20 @@ impl Clients {
     }
 
     /// Takes what the broker said on a channel, or on channel 0 of a connection.
-    pub(crate) fn see(&mut self, connection: Index, number: u16, event: Event) -> Vec<(Stream, Saw)> {
+    pub(crate) fn see(
+        &mut self,
+        connection: Index,
+        number: u16,
+        event: Event,
+    ) -> Vec<(Stream, Saw)> {
         let Some(channel) = CHANNELS.iter().position(|it| *it == (connection, number)) else {
             return vec![(Stream::Connection(connection), self.see_connection(connection, event))];
         };
         let Some(open) = self.channels.get_mut(&channel) else {
-            return vec![(Stream::Channel(channel), Saw::Other(format!("{event:?} on a closed channel")))];
+            return vec![(
+                Stream::Channel(channel),
+                Saw::Other(format!("{event:?} on a closed channel")),
+            )];
         };
         let naming = &self.naming;
         let here = Stream::Channel(channel);
@@ -365,8 +434,15 @@ impl Clients {
             }
             Event::Queue { messages, consumers, queue } => {
                 match open.asked.pop_front() {
-                    Some(Asked::Declare(index)) if naming.queue(index) == queue => self.queues.insert(index),
-                    other => return vec![(here, Saw::Other(format!("{queue} declared, asked for {other:?}")))],
+                    Some(Asked::Declare(index)) if naming.queue(index) == queue => {
+                        self.queues.insert(index)
+                    }
+                    other => {
+                        return vec![(
+                            here,
+                            Saw::Other(format!("{queue} declared, asked for {other:?}")),
+                        )];
+                    }
                 };
                 vec![(here, Saw::Declared { ready: messages, consumers })]
             }
@@ -387,22 +463,38 @@ impl Clients {
                 vec![(here, Saw::Got { copy: copy(naming, &delivery), left: messages })]
             }
             Event::Delivered { consumer_tag: consumer, delivery } => {
-                if let Some(Subscription { queue, is_no_ack: false }) = open.subscriptions.get(consumer.as_str()) {
+                if let Some(Subscription { queue, is_no_ack: false }) =
+                    open.subscriptions.get(consumer.as_str())
+                {
                     open.held.push(Held::new(*queue, &delivery, Some(consumer.clone())));
                 }
-                vec![(Stream::Subscription(channel, consumer.to_string()), Saw::Delivered(copy(naming, &delivery)))]
+                vec![(
+                    Stream::Subscription(channel, consumer.to_string()),
+                    Saw::Delivered(copy(naming, &delivery)),
+                )]
             }
             Event::Cancelled { consumer_tag: tag } => {
                 open.subscriptions.remove(tag.as_str());
                 vec![(Stream::Subscription(channel, tag.to_string()), Saw::Cancelled)]
             }
             Event::Returned { code, text, exchange, routing_key, properties, body } => {
-                let copy = Copy::new(naming, false, exchange.as_str(), routing_key.as_str(), &properties, &body);
+                let copy = Copy::new(
+                    naming,
+                    false,
+                    exchange.as_str(),
+                    routing_key.as_str(),
+                    &properties,
+                    &body,
+                );
                 let stream = Stream::Published(channel, copy.message.clone());
                 vec![(stream, Saw::Returned { code, text: naming.normalised(&text), copy })]
             }
-            Event::Acked { delivery_tag: tag, is_multiple } => open.fates(channel, tag, is_multiple, &Saw::Confirmed),
-            Event::Nacked { delivery_tag: tag, is_multiple } => open.fates(channel, tag, is_multiple, &Saw::Refused),
+            Event::Acked { delivery_tag: tag, is_multiple } => {
+                open.fates(channel, tag, is_multiple, &Saw::Confirmed)
+            }
+            Event::Nacked { delivery_tag: tag, is_multiple } => {
+                open.fates(channel, tag, is_multiple, &Saw::Refused)
+            }
             Event::Closed { code, text } => {
                 self.channels.remove(&channel);
                 vec![(here, Saw::Closed { code, text: self.naming.normalised(&text) })]
@@ -430,20 +522,30 @@ impl Clients {
 
 impl Held {
     fn new(queue: Index, delivery: &Delivery, subscription: Option<ShortString>) -> Self {
-        let message = delivery.properties.message_id().as_ref().and_then(|id| id.as_str().parse().ok());
+        let message =
+            delivery.properties.message_id().as_ref().and_then(|id| id.as_str().parse().ok());
         Self { queue, message, tag: delivery.tag, subscription }
     }
 }
 
 impl Channel {
-    fn fates(&mut self, channel: Index, tag: u64, is_multiple: bool, saw: &Saw) -> Vec<(Stream, Saw)> {
+    fn fates(
+        &mut self,
+        channel: Index,
+        tag: u64,
+        is_multiple: bool,
+        saw: &Saw,
+    ) -> Vec<(Stream, Saw)> {
         let settled = if is_multiple {
             let later = self.unconfirmed.split_off(&(tag + 1));
             std::mem::replace(&mut self.unconfirmed, later).into_values().collect()
         } else {
             self.unconfirmed.remove(&tag).into_iter().collect::<Vec<_>>()
         };
-        settled.into_iter().map(|message| (Stream::Published(channel, message), saw.clone())).collect()
+        settled
+            .into_iter()
+            .map(|message| (Stream::Published(channel, message), saw.clone()))
+            .collect()
     }
 }
 
@@ -460,5 +562,12 @@ fn declare(naming: &Naming, queue: Index, is_passive: bool, arguments: FieldTabl
 
 fn copy(naming: &Naming, delivery: &Delivery) -> Copy {
     let (exchange, key): (&ShortString, &ShortString) = (&delivery.exchange, &delivery.routing_key);
-    Copy::new(naming, delivery.is_redelivered, exchange.as_str(), key.as_str(), &delivery.properties, &delivery.body)
+    Copy::new(
+        naming,
+        delivery.is_redelivered,
+        exchange.as_str(),
+        key.as_str(),
+        &delivery.properties,
+        &delivery.body,
+    )
 }

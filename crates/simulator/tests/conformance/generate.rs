@@ -2,19 +2,24 @@
 //!
 //! What RabbitMQ itself leaves to chance is not drawn:
 //!
-//! - A burst to a queue that refuses at a length limit: the limit is a soft one, and a publisher learns late that it is reached.
-//! - A burst to several queues: what one of them dead-letters may come to the other before or after the rest of the burst.
-//! - A prefetch for a subscription without acks: a quorum queue waits until the channel has settled what it passed on.
-//! - A length limit or a purge of a queue that dead-letters at least once: both count messages until the queue's worker has settled
-//!   them, which it does some time after the target has them.
-//! - A timeout for acks: 4.3 sets its timer for the next message only if its clock has moved on since the last one, and else waits
-//!   for the queue's next command.
+//! - A burst to a queue that refuses at a length limit: the limit is a soft one, and a publisher
+//!   learns late that it is reached.
+//! - A burst to several queues: what one of them dead-letters may come to the other before or after
+//!   the rest of the burst.
+//! - A prefetch for a subscription without acks: a quorum queue waits until the channel has settled
+//!   what it passed on.
+//! - A length limit or a purge of a queue that dead-letters at least once: both count messages
+//!   until the queue's worker has settled them, which it does some time after the target has them.
+//! - A timeout for acks: 4.3 sets its timer for the next message only if its clock has moved on
+//!   since the last one, and else waits for the queue's next command.
 //!
 //! Nor are these drawn:
 //!
-//! - A single active consumer of a lower priority than one that waits, a change that the simulator leaves out.
-//! - A length limit with delayed retries: when more messages are delayed than the limit allows, a queue of 4.3.6 looks forever for one
-//!   that it can drop, and answers nobody (`evaluate_limit0` in `rabbit_fifo`).
+//! - A single active consumer of a lower priority than one that waits, a change that the simulator
+//!   leaves out.
+//! - A length limit with delayed retries: when more messages are delayed than the limit allows, a
+//!   queue of 4.3.6 looks forever for one that it can drop, and answers nobody (`evaluate_limit0`
+//!   in `rabbit_fifo`).
 
 use crate::random::Random;
 use crate::script::{Index, Key, Message, Script, Settlement, Step, Table, Value};
@@ -93,7 +98,13 @@ impl Draw {
         }
         if self.exchanges.len() == 2 && self.random.percent(20) {
             let key = Key::Word(self.random.pick(PATTERNS));
-            steps.push(Step::BindExchange { channel, destination: 1, source: 0, key, arguments: Table::new() });
+            steps.push(Step::BindExchange {
+                channel,
+                destination: 1,
+                source: 0,
+                key,
+                arguments: Table::new(),
+            });
         }
         steps
     }
@@ -117,7 +128,8 @@ impl Draw {
             arguments.push(("x-delayed-retry-type", Value::Text(self.random.pick(RETRY_TYPES))));
             arguments.push(("x-delayed-retry-min", Value::Time(200)));
             if self.random.percent(60) {
-                arguments.push(("x-delayed-retry-max", Value::Time(self.random.pick(&[200, 300, 500]))));
+                arguments
+                    .push(("x-delayed-retry-max", Value::Time(self.random.pick(&[200, 300, 500]))));
             }
         }
         if !has_delays(&arguments) && !is_at_least_once(&arguments) && self.random.percent(12) {
@@ -163,7 +175,8 @@ impl Draw {
         let queue = self.random.below(self.queues);
         match self.exchanges[exchange] {
             "headers" => {
-                let mut arguments = vec![("x-match", Value::Text(self.random.pick(&["all", "any"])))];
+                let mut arguments =
+                    vec![("x-match", Value::Text(self.random.pick(&["all", "any"])))];
                 arguments.push(("kind", Value::Text(self.random.pick(&["one", "two"]))));
                 if self.random.percent(30) {
                     arguments.push(("x-kind", Value::Text(self.random.pick(&["one", "two"]))));
@@ -247,7 +260,10 @@ impl Draw {
             }
             5..10 => {
                 let queue = self.random.below(self.queues);
-                headers.push(("x-death", Value::Deaths { queue, reason: self.random.pick(&["expired", "rejected"]) }));
+                headers.push((
+                    "x-death",
+                    Value::Deaths { queue, reason: self.random.pick(&["expired", "rejected"]) },
+                ));
             }
             _ => {}
         }
@@ -274,7 +290,8 @@ impl Draw {
         let is_no_ack = self.random.percent(8);
         let prefetch = if is_no_ack { 0 } else { self.random.pick(&[1, 1, 2, 3, 10]) };
         let mut arguments = Table::new();
-        let is_single = self.arguments[queue].iter().any(|(key, _)| *key == "x-single-active-consumer");
+        let is_single =
+            self.arguments[queue].iter().any(|(key, _)| *key == "x-single-active-consumer");
         if !is_single && self.random.percent(8) {
             arguments.push(("x-priority", Value::Number(self.random.below(3) as i64 - 1)));
         }
@@ -289,7 +306,12 @@ impl Draw {
             65..85 => Settlement::Nack { is_requeued: true },
             _ => Settlement::Nack { is_requeued: false },
         };
-        Step::Settle { channel, pick: self.random.below(4), is_multiple: self.random.percent(25), how }
+        Step::Settle {
+            channel,
+            pick: self.random.below(4),
+            is_multiple: self.random.percent(25),
+            how,
+        }
     }
 
     fn policy(&mut self, queue: Index) -> Step {
@@ -300,12 +322,17 @@ impl Draw {
         match self.random.below(4) {
             0 => definition.push(("delivery-limit", Value::Number(self.random.below(3) as i64))),
             1 => definition.push(("message-ttl", Value::Time(200))),
-            2 if !has_delays(&self.arguments[queue]) && !is_at_least_once(&self.arguments[queue]) => {
+            2 if !has_delays(&self.arguments[queue])
+                && !is_at_least_once(&self.arguments[queue]) =>
+            {
                 definition.push(("max-length", Value::Number(1 + self.random.below(3) as i64)));
             }
             _ => {
                 definition.push(("dead-letter-exchange", Value::Exchange(None)));
-                definition.push(("dead-letter-routing-key", Value::Queue(self.random.below(self.queues))));
+                definition.push((
+                    "dead-letter-routing-key",
+                    Value::Queue(self.random.below(self.queues)),
+                ));
             }
         }
         Step::SetPolicy { queue, definition }

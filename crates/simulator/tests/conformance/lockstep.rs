@@ -1,4 +1,5 @@
-//! Runs a script on the simulator and on a real broker, step by step. The simulator goes first, so that it is known what to wait for.
+//! Runs a script on the simulator and on a real broker, step by step. The simulator goes first, so
+//! that it is known what to wait for.
 
 use std::io;
 use std::time::Duration;
@@ -16,13 +17,14 @@ use crate::simulated::Simulated;
 pub(crate) const ANSWERS_WITHIN: Duration = Duration::from_secs(60);
 /// How long before something is due it is seen that it has not happened.
 const BEFORE: Duration = Duration::from_millis(20);
-/// If nothing is due for so long, what has not come by then is missing. If something is due earlier, the broker may only have been too slow.
+/// If nothing is due for so long, what has not come by then is missing. If something is due
+/// earlier, the broker may only have been too slow.
 const COMES_WITHIN: Duration = Duration::from_secs(15);
-/// Simulators that differ may still agree if a timer of one of them is due within this time. And what a broker does so long after it was due
-/// proves nothing.
+/// Simulators that differ may still agree if a timer of one of them is due within this time. And
+/// what a broker does so long after it was due proves nothing.
 const AGREE_WITHIN: Duration = Duration::from_secs(10);
-/// A quorum queue whose leader does not answer within 250 ms is said to have no message and no consumer (`rabbit_quorum_queue:stat` of 3.10,
-/// 4.0 and 4.3).
+/// A quorum queue whose leader does not answer within 250 ms is said to have no message and no
+/// consumer (`rabbit_quorum_queue:stat` of 3.10, 4.0 and 4.3).
 pub(crate) const DOUBTFUL: Duration = Duration::from_millis(200);
 /// A broker's clock has milliseconds, and counts those that have begun.
 const CLOCK: Duration = Duration::from_millis(2);
@@ -52,7 +54,12 @@ pub(crate) struct Pair {
 }
 
 /// One run of a script on both sides.
-pub(crate) async fn run(script: &Script, version: Version, address: &Address, naming: Naming) -> io::Result<Outcome> {
+pub(crate) async fn run(
+    script: &Script,
+    version: Version,
+    address: &Address,
+    naming: Naming,
+) -> io::Result<Outcome> {
     let real = Real::new(address, naming.clone()).await?;
     let mut run = Run {
         early: Simulated::new(version, naming.clone()),
@@ -71,16 +78,19 @@ pub(crate) async fn run(script: &Script, version: Version, address: &Address, na
     })
 }
 
-/// How each script ends: everything that is held goes back, and what is due happens. The broker answers a cancel when the queue knows of
-/// it, but the end of a channel before that.
+/// How each script ends: everything that is held goes back, and what is due happens. The broker
+/// answers a cancel when the queue knows of it, but the end of a channel before that.
 pub(crate) fn epilogue() -> Vec<Step> {
-    let end = |channel| [vec![Step::Cancel { channel, pick: 0 }; 4], vec![Step::CloseChannel { channel }]].concat();
+    let end = |channel| {
+        [vec![Step::Cancel { channel, pick: 0 }; 4], vec![Step::CloseChannel { channel }]].concat()
+    };
     [end(0), end(1), end(2), vec![Step::PassTime; 3]].concat()
 }
 
-/// A real broker does a step at some moment between the step's beginning and its end. So several simulators take part: one for which each
-/// step happens when it begins, and others for which some happen when they have ended. Where all see the same, the moments do not matter,
-/// and the broker has to see it, too.
+/// A real broker does a step at some moment between the step's beginning and its end. So several
+/// simulators take part: one for which each step happens when it begins, and others for which some
+/// happen when they have ended. Where all see the same, the moments do not matter, and the broker
+/// has to see it, too.
 struct Run {
     early: Simulated,
     others: Vec<Simulated>,
@@ -116,7 +126,9 @@ impl Run {
 
     /// Does some steps at once, on a channel that is open.
     async fn together(&mut self, steps: &[Step]) -> io::Result<Ended> {
-        if let Some(channel) = steps.first().and_then(Step::needs).filter(|channel| !self.early.has(*channel)) {
+        if let Some(channel) =
+            steps.first().and_then(Step::needs).filter(|channel| !self.early.has(*channel))
+        {
             let ended = self.steps(&[Step::OpenChannel { channel }]).await?;
             if ended != Ended::Agreed {
                 return Ok(ended);
@@ -141,11 +153,14 @@ impl Run {
         let due = due_before.into_iter().chain(self.early.next_timer()).min();
         let now = self.began.elapsed();
         let deadline = now + ANSWERS_WITHIN;
-        // What comes before something else is due must come before that. If there is time enough, it is missing when that is due.
-        let deadline =
-            due.filter(|due| *due > now + COMES_WITHIN).map_or(deadline, |due| deadline.min(due - 5 * CLOCK));
+        // What comes before something else is due must come before that. If there is time enough,
+        // it is missing when that is due.
+        let deadline = due
+            .filter(|due| *due > now + COMES_WITHIN)
+            .map_or(deadline, |due| deadline.min(due - 5 * CLOCK));
         loop {
-            // The round begins after whatever may have completed what is expected, so it also brings what is too much.
+            // The round begins after whatever may have completed what is expected, so it also
+            // brings what is too much.
             self.real.round().await?;
             let seen = self.real.snapshot();
             let now = self.began.elapsed();
@@ -157,7 +172,8 @@ impl Run {
                 continue;
             }
             let is_doubtful = now - begin > DOUBTFUL && has_other_zeros(&seen, &expected);
-            let is_certain = is_in_time & !is_doubtful & self.others_see(steps, begin, now + CLOCK, &expected);
+            let is_certain =
+                is_in_time & !is_doubtful & self.others_see(steps, begin, now + CLOCK, &expected);
             self.note(steps, expected, seen);
             return Ok(match (is_certain, is_same) {
                 (true, true) => Ended::Agreed,
@@ -190,12 +206,14 @@ impl Run {
             let (expected, seen) = (self.early.snapshot(), self.real.snapshot());
             let is_certain = self.others.iter_mut().all(|other| other.snapshot() == expected);
             let (now, is_same) = (self.began.elapsed(), seen == expected);
-            let has_none_until =
-                |time: Duration| move |simulated: &Simulated| simulated.next_timer().is_none_or(|due| due > time);
+            let has_none_until = |time: Duration| {
+                move |simulated: &Simulated| simulated.next_timer().is_none_or(|due| due > time)
+            };
             let is_all_done = is_same && is_certain && has_none_until(now + CLOCK)(&self.early);
             // Simulators that differ although nothing more is due for any of them will not agree.
             let agree_until = due + AGREE_WITHIN;
-            let is_stuck = !is_certain && self.others.iter().chain([&self.early]).all(has_none_until(agree_until));
+            let is_stuck = !is_certain
+                && self.others.iter().chain([&self.early]).all(has_none_until(agree_until));
             if is_all_done || is_stuck || now > deadline {
                 self.note(&[Step::PassTime], expected, seen);
                 return Ok(match (is_certain, is_same) {
@@ -208,13 +226,21 @@ impl Run {
         }
     }
 
-    /// Has the other simulators do the steps, when they begin or when they have ended, and tells whether all see what is expected.
-    fn others_see(&mut self, steps: &[Step], begin: Duration, end: Duration, expected: &Seen) -> bool {
+    /// Has the other simulators do the steps, when they begin or when they have ended, and tells
+    /// whether all see what is expected.
+    fn others_see(
+        &mut self,
+        steps: &[Step],
+        begin: Duration,
+        end: Duration,
+        expected: &Seen,
+    ) -> bool {
         let number = self.pairs.len();
         let mut is_same = true;
         for (index, other) in self.others.iter_mut().enumerate() {
-            // Two simulators for each bit of the number, so that for any two steps one of them does the first late and the second early,
-            // and another does the opposite. For the last simulator all is late.
+            // Two simulators for each bit of the number, so that for any two steps one of them does
+            // the first late and the second early, and another does the opposite. For the last
+            // simulator all is late.
             let is_bit_set = number >> (index / 2) & 1 == 1;
             let is_late = index == 2 * STEPS_BITS || is_bit_set == (index % 2 == 1);
             other.perform(steps, if is_late { end } else { begin });
@@ -234,7 +260,9 @@ impl Run {
 /// Whether more of the same can no longer lead to what is expected.
 fn contradicts(seen: &Seen, expected: &Seen) -> bool {
     let mut of_clients = seen.iter().filter(|(stream, _)| !matches!(stream, Stream::Queue(_)));
-    of_clients.any(|(stream, saw)| !expected.get(stream).is_some_and(|expected| expected.starts_with(saw)))
+    of_clients.any(|(stream, saw)| {
+        !expected.get(stream).is_some_and(|expected| expected.starts_with(saw))
+    })
 }
 
 /// Whether the broker said of a queue that it is empty, where the simulator says otherwise.

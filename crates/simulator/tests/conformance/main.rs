@@ -1,4 +1,5 @@
-//! The simulator does what RabbitMQ does: the same scripts run on both, and everything that a client sees is compared.
+//! The simulator does what RabbitMQ does: the same scripts run on both, and everything that a
+//! client sees is compared.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic, and so may its helpers")]
 

@@ -1,4 +1,5 @@
-//! What is particular to one run of a script: the names of its queues and exchanges, and how long its times are.
+//! What is particular to one run of a script: the names of its queues and exchanges, and how long
+//! its times are.
 
 use std::time::Duration;
 
@@ -13,7 +14,8 @@ pub(crate) struct Naming {
     prefix: String,
     /// By how much times are stretched, in percent.
     stretch: u64,
-    /// By how much the times in a queue's arguments are stretched, in percent, so that a rehearsal shows what depends on them.
+    /// By how much the times in a queue's arguments are stretched, in percent, so that a rehearsal
+    /// shows what depends on them.
     queue_stretch: Vec<u64>,
 }
 
@@ -69,11 +71,16 @@ impl Naming {
             Value::Number(number) => AMQPValue::LongLongInt(*number),
             Value::Text(text) => long(text),
             Value::Flag(flag) => AMQPValue::Boolean(*flag),
-            Value::Time(millis) => AMQPValue::LongLongInt(i64::try_from(self.stretched(*millis, stretch)).unwrap()),
+            Value::Time(millis) => {
+                AMQPValue::LongLongInt(i64::try_from(self.stretched(*millis, stretch)).unwrap())
+            }
             Value::Queue(queue) => long(self.queue(*queue).as_str()),
             Value::Exchange(exchange) => long(self.exchange(*exchange).as_str()),
             Value::Queues(queues) => {
-                let names = queues.iter().map(|queue| long(self.queue(*queue).as_str())).collect::<Vec<_>>();
+                let names = queues
+                    .iter()
+                    .map(|queue| long(self.queue(*queue).as_str()))
+                    .collect::<Vec<_>>();
                 AMQPValue::FieldArray(FieldArray::from(names))
             }
             Value::Deaths { queue, reason } => {

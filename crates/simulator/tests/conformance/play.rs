@@ -1,4 +1,5 @@
-//! Plays a script that is written by hand. It has to show the same on both sides, and then a test may say what that is.
+//! Plays a script that is written by hand. It has to show the same on both sides, and then a test
+//! may say what that is.
 
 use rehop_simulator::Version;
 
@@ -16,13 +17,18 @@ pub(crate) struct Played {
 }
 
 /// Plays a script on the broker that all tests share.
-pub(crate) async fn play(topology: impl Into<Vec<Step>>, steps: impl IntoIterator<Item = Step>) -> Played {
+pub(crate) async fn play(
+    topology: impl Into<Vec<Step>>,
+    steps: impl IntoIterator<Item = Step>,
+) -> Played {
     let script = Script { topology: topology.into(), steps: steps.into_iter().collect() };
     let bench = bench().await;
     let version = bench.version;
     match bench.check(&script).await.unwrap() {
         Verdict::Same { seen: pairs, .. } => Played { version, pairs },
-        Verdict::Different(pairs) => panic!("{} shows a difference\n{}", name(version), side_by_side(&pairs)),
+        Verdict::Different(pairs) => {
+            panic!("{} shows a difference\n{}", name(version), side_by_side(&pairs))
+        }
         Verdict::TooSlow => panic!("{} was too slow for\n{script}", name(version)),
     }
 }
@@ -39,8 +45,11 @@ impl Played {
 
     /// Every message that came to a client while the script lasted, in order.
     pub(crate) fn came(&self) -> Vec<String> {
-        let saws =
-            self.pairs.iter().filter(|pair| drained(pair).is_none()).flat_map(|pair| pair.real.values().flatten());
+        let saws = self
+            .pairs
+            .iter()
+            .filter(|pair| drained(pair).is_none())
+            .flat_map(|pair| pair.real.values().flatten());
         let message = |saw: &Saw| match saw {
             Saw::Delivered(copy) | Saw::Got { copy, .. } => Some(copy.message.clone()),
             _ => None,
@@ -55,8 +64,11 @@ impl Played {
 
     /// What was left in a queue at the end, in order.
     pub(crate) fn left(&self, queue: Index) -> Vec<String> {
-        let saws =
-            self.pairs.iter().filter(|pair| drained(pair) == Some(queue)).flat_map(|pair| pair.real.values().flatten());
+        let saws = self
+            .pairs
+            .iter()
+            .filter(|pair| drained(pair) == Some(queue))
+            .flat_map(|pair| pair.real.values().flatten());
         let message = |saw: &Saw| match saw {
             Saw::Delivered(copy) => Some(copy.message.clone()),
             _ => None,
@@ -75,7 +87,11 @@ impl Played {
 
     /// How many publishes the broker did not take.
     pub(crate) fn refused(&self) -> usize {
-        self.pairs.iter().flat_map(|pair| pair.real.values().flatten()).filter(|saw| **saw == Saw::Refused).count()
+        self.pairs
+            .iter()
+            .flat_map(|pair| pair.real.values().flatten())
+            .filter(|saw| **saw == Saw::Refused)
+            .count()
     }
 
     /// A header, as it was shown each time that the message came or was taken out at the end.

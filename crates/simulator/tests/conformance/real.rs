@@ -81,7 +81,8 @@ impl Real {
         for action in actions {
             match action {
                 Action::Connect(connection) => {
-                    let link = Link::open(&self.address.uri, self.next_link, self.to_us.clone()).await?;
+                    let link =
+                        Link::open(&self.address.uri, self.next_link, self.to_us.clone()).await?;
                     self.next_link += 1;
                     self.links.insert(connection, link);
                 }
@@ -105,10 +106,13 @@ impl Real {
         self.seen.clear();
     }
 
-    /// What the clients have seen since they [forgot](Self::forget), and what each queue held in the last round.
+    /// What the clients have seen since they [forgot](Self::forget), and what each queue held in
+    /// the last round.
     pub(crate) fn snapshot(&self) -> Seen {
         let mut seen = self.seen.clone();
-        seen.extend(self.holds.iter().map(|(queue, holds)| (Stream::Queue(*queue), vec![holds.clone()])));
+        seen.extend(
+            self.holds.iter().map(|(queue, holds)| (Stream::Queue(*queue), vec![holds.clone()])),
+        );
         seen
     }
 
@@ -120,7 +124,8 @@ impl Real {
         }
     }
 
-    /// One question to each channel and each queue. When all are answered, the broker has looked at everything that it was sent.
+    /// One question to each channel and each queue. When all are answered, the broker has looked at
+    /// everything that it was sent.
     pub(crate) async fn round(&mut self) -> io::Result<()> {
         for _ in 0..DOUBTED {
             let began = Instant::now();
@@ -152,7 +157,10 @@ impl Real {
             match timeout_at(deadline, self.incoming.recv()).await {
                 Ok(Some(incoming)) => self.handle(incoming).await?,
                 Ok(None) | Err(_) => {
-                    let what = format!("no answer from channels {:?}, queues {:?}", self.pinged, self.looked_at);
+                    let what = format!(
+                        "no answer from channels {:?}, queues {:?}",
+                        self.pinged, self.looked_at
+                    );
                     return Err(io::Error::other(what));
                 }
             }
@@ -164,15 +172,19 @@ impl Real {
         if incoming.link == self.observer.number {
             return self.observed(incoming.what).await;
         }
-        let Some(connection) =
-            self.links.iter().find(|(_, link)| link.number == incoming.link).map(|(index, _)| *index)
+        let Some(connection) = self
+            .links
+            .iter()
+            .find(|(_, link)| link.number == incoming.link)
+            .map(|(index, _)| *index)
         else {
             // Of a connection that the script has ended.
             return Ok(());
         };
         let event = match incoming.what {
             Said::Pong => {
-                let channel = CHANNELS.iter().position(|it| *it == (connection, incoming.channel)).unwrap();
+                let channel =
+                    CHANNELS.iter().position(|it| *it == (connection, incoming.channel)).unwrap();
                 self.pinged.remove(&channel);
                 return Ok(());
             }
@@ -234,7 +246,9 @@ impl Real {
                     }
                 }
                 Ok(Some(incoming)) => self.handle(incoming).await?,
-                Ok(None) | Err(_) => return Err(io::Error::other("a connection was not closed in time")),
+                Ok(None) | Err(_) => {
+                    return Err(io::Error::other("a connection was not closed in time"));
+                }
             }
         }
     }
@@ -248,7 +262,8 @@ impl Real {
 
     async fn set_policy(&mut self, queue: Index, definition: &FieldTable) -> io::Result<()> {
         let name = self.naming.queue(queue).to_string();
-        let definition = definition.inner().iter().map(|(key, value)| (key.to_string(), json_of(value)));
+        let definition =
+            definition.inner().iter().map(|(key, value)| (key.to_string(), json_of(value)));
         let definition = Value::Object(definition.collect::<Map<_, _>>());
         let pattern = format!("^{}$", name.replace('.', "\\."));
         let management = &self.address.management;
@@ -276,7 +291,10 @@ impl Real {
             self.observer.queue(OBSERVING, &method);
         }
         for exchange in 0..script.exchanges() {
-            let method = Method::DeleteExchange { exchange: self.naming.exchange(Some(exchange)), if_unused: false };
+            let method = Method::DeleteExchange {
+                exchange: self.naming.exchange(Some(exchange)),
+                if_unused: false,
+            };
             self.observer.queue(OBSERVING, &method);
         }
         self.observer.queue_close();

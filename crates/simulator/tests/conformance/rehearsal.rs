@@ -1,9 +1,10 @@
 //! Tells which scripts a real broker can be compared on.
 //!
-//! A real broker takes its time for each step, its timers are late by a few milliseconds, and its queues run beside each other. So a
-//! script whose outcome depends on which of two timers or of two queues comes first proves nothing. The simulator plays each script
-//! several times, with steps of other lengths, with the times of each queue a little longer or shorter, and with some queues held up
-//! in each step. Only if it sees the same each time is the script any use.
+//! A real broker takes its time for each step, its timers are late by a few milliseconds, and its
+//! queues run beside each other. So a script whose outcome depends on which of two timers or of two
+//! queues comes first proves nothing. The simulator plays each script several times, with steps of
+//! other lengths, with the times of each queue a little longer or shorter, and with some queues
+//! held up in each step. Only if it sees the same each time is the script any use.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -29,9 +30,11 @@ pub(crate) fn is_certain(script: &Script, version: Version) -> bool {
         return false;
     };
     let mut random = Random::new(1);
-    let mut late = (0..script.queues()).flat_map(|queue| [0, 1].map(|turn| Pace::Late { queue, turn }));
+    let mut late =
+        (0..script.queues()).flat_map(|queue| [0, 1].map(|turn| Pace::Late { queue, turn }));
     late.all(|pace| play(script, version, pace, Some(&first)).is_some())
-        && (1..PLAYS).all(|_| play(script, version, Pace::Varied(&mut random), Some(&first)).is_some())
+        && (1..PLAYS)
+            .all(|_| play(script, version, Pace::Varied(&mut random), Some(&first)).is_some())
 }
 
 /// What the simulator does at which time.
@@ -39,16 +42,17 @@ enum Pace<'a> {
     Prompt,
     /// Steps take their time, which is longer for some queues.
     Varied(&'a mut Random),
-    /// In each second step a queue does nothing before the next one, if nobody can see that. So it is with a settlement, which has no
-    /// answer: the broker has read it, but its queue may not have carried it out.
+    /// In each second step a queue does nothing before the next one, if nobody can see that. So it
+    /// is with a settlement, which has no answer: the broker has read it, but its queue may not
+    /// have carried it out.
     Late {
         queue: Index,
         turn: usize,
     },
 }
 
-/// The script without the steps that do nothing, such as to settle what nobody holds. And time passes before a slow broker has to do
-/// many steps while something is due soon.
+/// The script without the steps that do nothing, such as to settle what nobody holds. And time
+/// passes before a slow broker has to do many steps while something is due soon.
 pub(crate) fn to_the_point(script: Script, version: Version) -> Script {
     let mut simulated = Simulated::new(version, Naming::new("rehearsal.".to_owned(), 100));
     open(&script.topology, &mut simulated, Duration::ZERO);
@@ -74,20 +78,28 @@ pub(crate) fn to_the_point(script: Script, version: Version) -> Script {
 }
 
 fn open(steps: &[Step], simulated: &mut Simulated, now: Duration) {
-    if let Some(channel) = steps.first().and_then(Step::needs).filter(|channel| !simulated.has(*channel)) {
+    if let Some(channel) =
+        steps.first().and_then(Step::needs).filter(|channel| !simulated.has(*channel))
+    {
         simulated.perform(&[Step::OpenChannel { channel }], now);
     }
 }
 
-/// Plays a script, and tells what was seen in each step. Ends at once if a step leaves something to chance, or if something else is seen
-/// than in the first play.
-fn play(script: &Script, version: Version, mut pace: Pace<'_>, first: Option<&[Seen]>) -> Option<Vec<Seen>> {
+/// Plays a script, and tells what was seen in each step. Ends at once if a step leaves something to
+/// chance, or if something else is seen than in the first play.
+fn play(
+    script: &Script,
+    version: Version,
+    mut pace: Pace<'_>,
+    first: Option<&[Seen]>,
+) -> Option<Vec<Seen>> {
     let naming = Naming::new("rehearsal.".to_owned(), 100).with_queue_stretch(match &mut pace {
         Pace::Varied(random) => (0..script.queues()).map(|_| 85 + random.next() % 31).collect(),
         Pace::Prompt | Pace::Late { .. } => Vec::new(),
     });
     let simulated = Simulated::new(version, naming);
-    let mut play = Play { simulated, pace, first, now: Duration::ZERO, sleeping: None, seen: Vec::new() };
+    let mut play =
+        Play { simulated, pace, first, now: Duration::ZERO, sleeping: None, seen: Vec::new() };
     play.step(&script.topology)?;
     for step in script.steps.iter().chain(&epilogue()) {
         play.step(std::slice::from_ref(step))?;
@@ -161,7 +173,10 @@ impl Play<'_> {
             self.simulated.pass_time(due);
             self.now = due;
             // What is due right after it comes with it on a slow machine, and alone on a fast one.
-            next = self.simulated.next_timer().filter(|next| *next <= due + Duration::from_millis(STEP));
+            next = self
+                .simulated
+                .next_timer()
+                .filter(|next| *next <= due + Duration::from_millis(STEP));
         }
     }
 
@@ -177,9 +192,11 @@ impl Play<'_> {
     }
 }
 
-/// Whether a publisher's channel was closed between two of its messages: then it may or may not see what became of the first one.
+/// Whether a publisher's channel was closed between two of its messages: then it may or may not see
+/// what became of the first one.
 fn is_cut_short(steps: &[Step], simulated: &Simulated) -> bool {
-    let is_burst = steps.len() > 1 || matches!(steps, [Step::Publish { messages, .. }] if messages.len() > 1);
+    let is_burst =
+        steps.len() > 1 || matches!(steps, [Step::Publish { messages, .. }] if messages.len() > 1);
     is_burst && simulated.has_seen(|saw| matches!(saw, Saw::Closed { .. }))
 }
 
@@ -190,8 +207,9 @@ fn is_same_without(queue: Index, without: &Seen, expected: &Seen, before: Option
     is_same_for_others && before.is_some_and(|before| before.get(&stream) == expected.get(&stream))
 }
 
-/// Whether a queue got a dead letter and gave a message up, or refused it: then it may hold as many as before, and nobody sees that the dead
-/// letter has come. What a client does next may come before it.
+/// Whether a queue got a dead letter and gave a message up, or refused it: then it may hold as many
+/// as before, and nobody sees that the dead letter has come. What a client does next may come
+/// before it.
 fn arrives_unseen(before: &Views, after: &Views) -> bool {
     after.iter().any(|(queue, (_, after))| {
         let before = before.get(queue).map(|(_, before)| *before).unwrap_or_default();
@@ -199,27 +217,31 @@ fn arrives_unseen(before: &Views, after: &Views) -> bool {
     })
 }
 
-/// Whether a channel ended, and nobody can see at one of its queues that the queue knows. The broker says that a channel is closed just
-/// before its process ends, so the next step may come first. Only a queue with a single active consumer shows nothing: neither
-/// the end of one that waits, nor that of the active one if another takes its place and gets nothing.
+/// Whether a channel ended, and nobody can see at one of its queues that the queue knows. The
+/// broker says that a channel is closed just before its process ends, so the next step may come
+/// first. Only a queue with a single active consumer shows nothing: neither the end of one that
+/// waits, nor that of the active one if another takes its place and gets nothing.
 fn ends_unseen(subscribed: &Subscribed, before: &Seen, simulated: &mut Simulated) -> bool {
     let (after, still) = (simulated.snapshot(), simulated.subscribed());
     let ended = subscribed.iter().filter(|((channel, _), _)| !simulated.has(*channel));
     let mut queues = ended.map(|(_, queue)| *queue);
     queues.any(|queue| {
         let mut others = still.iter().filter(|(_, other)| **other == queue);
-        let is_passed_on =
-            others.any(|((channel, tag), _)| after.contains_key(&Stream::Subscription(*channel, tag.clone())));
+        let is_passed_on = others.any(|((channel, tag), _)| {
+            after.contains_key(&Stream::Subscription(*channel, tag.clone()))
+        });
         !is_passed_on && before.get(&Stream::Queue(queue)) == after.get(&Stream::Queue(queue))
     })
 }
 
-/// Whether a queue got messages in two ways at once, from a publisher and as the dead letters of another queue: their order is chance.
+/// Whether a queue got messages in two ways at once, from a publisher and as the dead letters of
+/// another queue: their order is chance.
 fn is_mixed(steps: &[Step], before: &Views, after: &Views) -> bool {
     let [Step::Publish { messages, .. }] = steps else {
         return false;
     };
-    let is_published = |id: &String| messages.iter().any(|message| message.number.to_string() == *id);
+    let is_published =
+        |id: &String| messages.iter().any(|message| message.number.to_string() == *id);
     after.iter().any(|(queue, after)| {
         let mut old = contents(before.get(queue));
         let mut new = contents(Some(after));

@@ -27,12 +27,15 @@ pub(crate) fn side_by_side(pairs: &[Pair]) -> String {
             let none = Vec::new();
             let (simulated, real) = (simulated.unwrap_or(&none), real.unwrap_or(&none));
             for at in 0..simulated.len().max(real.len()) {
-                let text = |saw: Option<&Saw>| saw.map_or_else(|| "-".to_owned(), ToString::to_string);
+                let text =
+                    |saw: Option<&Saw>| saw.map_or_else(|| "-".to_owned(), ToString::to_string);
                 if simulated.get(at) == real.get(at) {
                     writeln!(report, "      {stream}: {}", text(simulated.get(at))).unwrap();
                 } else {
-                    writeln!(report, "   != {stream}: the simulator: {}", text(simulated.get(at))).unwrap();
-                    writeln!(report, "      {stream}: the broker:    {}", text(real.get(at))).unwrap();
+                    writeln!(report, "   != {stream}: the simulator: {}", text(simulated.get(at)))
+                        .unwrap();
+                    writeln!(report, "      {stream}: the broker:    {}", text(real.get(at)))
+                        .unwrap();
                 }
             }
         }

@@ -1,5 +1,5 @@
-//! Random scripts. `REHOP_CONFORMANCE_SCRIPTS` says how many, from the seed `REHOP_CONFORMANCE_FIRST` on, and `REHOP_CONFORMANCE_SEED`
-//! names the only one to play.
+//! Random scripts. `REHOP_CONFORMANCE_SCRIPTS` says how many, from the seed
+//! `REHOP_CONFORMANCE_FIRST` on, and `REHOP_CONFORMANCE_SEED` names the only one to play.
 
 use std::env;
 use std::fmt::Write as _;
@@ -87,7 +87,11 @@ async fn sample() {
     });
     assert!(tally.different.is_empty(), "{different}");
     let few = 2 + tally.same / 10;
-    assert!(tally.too_slow.len() <= few, "the broker was too slow for the scripts of {:?}", tally.too_slow);
+    assert!(
+        tally.too_slow.len() <= few,
+        "the broker was too slow for the scripts of {:?}",
+        tally.too_slow
+    );
 }
 
 enum Done {
@@ -116,7 +120,12 @@ fn certain_script(seed: u64, version: Version) -> Script {
     scripts.find(|script| is_certain(script, version)).unwrap()
 }
 
-async fn described(bench: &Bench, seed: u64, script: &Script, verdict: io::Result<Verdict>) -> Done {
+async fn described(
+    bench: &Bench,
+    seed: u64,
+    script: &Script,
+    verdict: io::Result<Verdict>,
+) -> Done {
     let version = name(bench.version);
     let again = format!("make conformance VERSIONS={version} SEED={seed}");
     match verdict {
@@ -129,14 +138,19 @@ async fn described(bench: &Bench, seed: u64, script: &Script, verdict: io::Resul
         Ok(Verdict::TooSlow) => Done::TooSlow,
         Ok(Verdict::Different(pairs)) => {
             // To play a script many times takes long, and a seed that is named is worth it.
-            let (script, pairs) =
-                if number(SEED).is_some() { bench.shorten(script, pairs).await } else { (script.clone(), pairs) };
+            let (script, pairs) = if number(SEED).is_some() {
+                bench.shorten(script, pairs).await
+            } else {
+                (script.clone(), pairs)
+            };
             let seen = side_by_side(&pairs);
             Done::Different(format!(
                 "seed {seed} on {version} shows a difference. Again: {again}\n{script}\nseen:\n{seen}"
             ))
         }
-        Err(error) => Done::Different(format!("seed {seed} on {version}: {error}. Again: {again}\n{script}")),
+        Err(error) => {
+            Done::Different(format!("seed {seed} on {version}: {error}. Again: {again}\n{script}"))
+        }
     }
 }
 

@@ -1,4 +1,5 @@
-//! A script: what clients do with a small topology, as plain data that can be printed, drawn from a seed and shortened.
+//! A script: what clients do with a small topology, as plain data that can be printed, drawn from a
+//! seed and shortened.
 
 use std::fmt;
 
@@ -8,8 +9,8 @@ pub(crate) type Index = usize;
 /// A script's channels. Two share a connection.
 pub(crate) const CHANNELS: [(Index, u16); 3] = [(0, 1), (0, 2), (1, 1)];
 
-/// What clients do, in order. Whatever a step needs, such as an open channel, is provided with it, so that a script stays valid
-/// when steps are taken out.
+/// What clients do, in order. Whatever a step needs, such as an open channel, is provided with it,
+/// so that a script stays valid when steps are taken out.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Script {
     /// Made before the first step, in this order.
@@ -266,7 +267,9 @@ impl fmt::Display for Step {
             Self::DeclareOddQueue { channel, queue, oddity, arguments } => {
                 write!(f, "c{channel} declares queue q{queue} as {oddity:?}{}", Listed(arguments))
             }
-            Self::LookAtQueue { channel, queue } => write!(f, "c{channel} declares queue q{queue} passively"),
+            Self::LookAtQueue { channel, queue } => {
+                write!(f, "c{channel} declares queue q{queue} passively")
+            }
             Self::DeclareExchange { channel, exchange, kind, arguments } => {
                 write!(f, "c{channel} declares {kind} exchange x{exchange}{}", Listed(arguments))
             }
@@ -274,26 +277,48 @@ impl fmt::Display for Step {
                 write!(f, "c{channel} binds q{queue} to x{exchange} by {key}{}", Listed(arguments))
             }
             Self::Unbind { channel, queue, exchange, key, arguments } => {
-                write!(f, "c{channel} unbinds q{queue} from x{exchange} by {key}{}", Listed(arguments))
+                write!(
+                    f,
+                    "c{channel} unbinds q{queue} from x{exchange} by {key}{}",
+                    Listed(arguments)
+                )
             }
             Self::BindExchange { channel, destination, source, key, arguments } => {
-                write!(f, "c{channel} binds x{destination} to x{source} by {key}{}", Listed(arguments))
+                write!(
+                    f,
+                    "c{channel} binds x{destination} to x{source} by {key}{}",
+                    Listed(arguments)
+                )
             }
-            Self::DeleteExchange { channel, exchange } => write!(f, "c{channel} deletes exchange x{exchange}"),
+            Self::DeleteExchange { channel, exchange } => {
+                write!(f, "c{channel} deletes exchange x{exchange}")
+            }
             Self::Publish { channel, messages } => {
                 write!(f, "c{channel} publishes")?;
                 messages.iter().try_for_each(|message| write!(f, " {message};"))
             }
             Self::Subscribe { channel, queue, tag, prefetch, is_no_ack, arguments } => {
                 let no_ack = if *is_no_ack { ", no-ack" } else { "" };
-                write!(f, "c{channel} subscribes s{tag} to q{queue}, prefetch {prefetch}{no_ack}{}", Listed(arguments))
+                write!(
+                    f,
+                    "c{channel} subscribes s{tag} to q{queue}, prefetch {prefetch}{no_ack}{}",
+                    Listed(arguments)
+                )
             }
             Self::Cancel { channel, pick } => write!(f, "c{channel} cancels subscription #{pick}"),
             Self::Get { channel, queue, is_no_ack } => {
-                write!(f, "c{channel} gets from q{queue}{}", if *is_no_ack { ", no-ack" } else { "" })
+                write!(
+                    f,
+                    "c{channel} gets from q{queue}{}",
+                    if *is_no_ack { ", no-ack" } else { "" }
+                )
             }
             Self::Settle { channel, pick, is_multiple, how } => {
-                write!(f, "c{channel} {how} held #{pick}{}", if *is_multiple { " and those before it" } else { "" })
+                write!(
+                    f,
+                    "c{channel} {how} held #{pick}{}",
+                    if *is_multiple { " and those before it" } else { "" }
+                )
             }
             Self::SettleUnknown { channel } => write!(f, "c{channel} acks an unknown delivery"),
             Self::CloseChannel { channel } => write!(f, "c{channel} is closed"),
@@ -302,9 +327,15 @@ impl fmt::Display for Step {
             Self::PassTime => write!(f, "time passes"),
             Self::Purge { channel, queue } => write!(f, "c{channel} purges q{queue}"),
             Self::DeleteQueue { channel, queue, if_empty } => {
-                write!(f, "c{channel} deletes queue q{queue}{}", if *if_empty { " if it is empty" } else { "" })
+                write!(
+                    f,
+                    "c{channel} deletes queue q{queue}{}",
+                    if *if_empty { " if it is empty" } else { "" }
+                )
             }
-            Self::SetPolicy { queue, definition } => write!(f, "q{queue} gets the policy{}", Listed(definition)),
+            Self::SetPolicy { queue, definition } => {
+                write!(f, "q{queue} gets the policy{}", Listed(definition))
+            }
             Self::ClearPolicy { queue } => write!(f, "q{queue} loses its policy"),
         }
     }
@@ -375,7 +406,8 @@ impl fmt::Display for Listed<'_> {
         if self.0.is_empty() {
             return Ok(());
         }
-        let entries = self.0.iter().map(|(key, value)| format!("{key}: {value}")).collect::<Vec<_>>();
+        let entries =
+            self.0.iter().map(|(key, value)| format!("{key}: {value}")).collect::<Vec<_>>();
         write!(f, " {{{}}}", entries.join(", "))
     }
 }

@@ -9,8 +9,9 @@ use lapin::types::{AMQPValue, FieldTable};
 use crate::naming::Naming;
 use crate::script::Index;
 
-/// What a client saw in one step, sorted into streams. Only within one stream does the order count: RabbitMQ does not promise, for
-/// example, whether a confirm comes before or after a delivery, or which of two queues delivers first.
+/// What a client saw in one step, sorted into streams. Only within one stream does the order count:
+/// RabbitMQ does not promise, for example, whether a confirm comes before or after a delivery, or
+/// which of two queues delivers first.
 pub(crate) type Seen = BTreeMap<Stream, Vec<Saw>>;
 
 /// Where the order counts.
@@ -90,7 +91,8 @@ impl Copy {
         properties: &BasicProperties,
         body: &[u8],
     ) -> Self {
-        let message = properties.message_id().as_ref().map_or_else(|| "?".to_owned(), |id| format!("m{id}"));
+        let message =
+            properties.message_id().as_ref().map_or_else(|| "?".to_owned(), |id| format!("m{id}"));
         let body = String::from_utf8_lossy(body).into_owned();
         Self {
             body: if body == message { String::new() } else { body },
@@ -103,7 +105,10 @@ impl Copy {
     }
 }
 
-fn normalised_properties(naming: &Naming, properties: &BasicProperties) -> BTreeMap<String, String> {
+fn normalised_properties(
+    naming: &Naming,
+    properties: &BasicProperties,
+) -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
     for (key, value) in properties.headers().iter().flat_map(|headers| headers.inner()) {
         all.insert(key.to_string(), naming.normalised(&text(value)));
@@ -117,7 +122,9 @@ fn normalised_properties(naming: &Naming, properties: &BasicProperties) -> BTree
         ("priority", properties.priority().map(|priority| priority.to_string())),
         ("correlation_id", properties.correlation_id().as_ref().map(ToString::to_string)),
     ];
-    all.extend(set.into_iter().filter_map(|(name, value)| value.map(|value| (format!("({name})"), value))));
+    all.extend(
+        set.into_iter().filter_map(|(name, value)| value.map(|value| (format!("({name})"), value))),
+    );
     all
 }
 
@@ -158,7 +165,9 @@ impl fmt::Display for Saw {
         match self {
             Self::Done => f.write_str("done"),
             Self::Subscribed => f.write_str("subscribed"),
-            Self::Declared { ready, consumers } => write!(f, "declared: {ready} ready, {consumers} consumers"),
+            Self::Declared { ready, consumers } => {
+                write!(f, "declared: {ready} ready, {consumers} consumers")
+            }
             Self::Removed { messages } => write!(f, "removed {messages} messages"),
             Self::Empty => f.write_str("empty"),
             Self::Got { copy, left } => write!(f, "got {copy}, {left} left"),
@@ -169,7 +178,9 @@ impl fmt::Display for Saw {
             Self::Refused => f.write_str("nacked"),
             Self::Closed { code, text } => write!(f, "closed: {code} {text}"),
             Self::Cut => f.write_str("cut"),
-            Self::Holds { ready, consumers } => write!(f, "holds {ready} ready, {consumers} consumers"),
+            Self::Holds { ready, consumers } => {
+                write!(f, "holds {ready} ready, {consumers} consumers")
+            }
             Self::Missing => f.write_str("is missing"),
             Self::Other(what) => f.write_str(what),
         }
@@ -181,7 +192,11 @@ impl fmt::Display for Copy {
         let again = if self.is_redelivered { " again" } else { "" };
         write!(f, "{}{again} by '{}' '{}'", self.message, self.exchange, self.key)?;
         if !self.properties.is_empty() {
-            let properties = self.properties.iter().map(|(key, value)| format!("{key}: {value}")).collect::<Vec<_>>();
+            let properties = self
+                .properties
+                .iter()
+                .map(|(key, value)| format!("{key}: {value}"))
+                .collect::<Vec<_>>();
             write!(f, " {{{}}}", properties.join(", "))?;
         }
         if self.body.is_empty() { Ok(()) } else { write!(f, " body {:?}", self.body) }

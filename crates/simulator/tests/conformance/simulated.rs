@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use rehop_simulator::{Broker, ConnectionId, Event, Method, QueueView, Sent, Time, Turnover, Version};
+use rehop_simulator::{
+    Broker, ConnectionId, Event, Method, QueueView, Sent, Time, Turnover, Version,
+};
 
 use crate::client::{Action, Clients, Subscribed};
 use crate::lockstep::SOON;
@@ -40,7 +42,15 @@ impl Simulated {
         let observer = broker.connect(Time::ZERO, USER).unwrap();
         broker.receive(Time::ZERO, observer, OBSERVING, Method::OpenChannel);
         let clients = Clients::new(naming.clone());
-        Self { broker, naming, clients, connections: BTreeMap::new(), observer, seen: Seen::new(), now: Time::ZERO }
+        Self {
+            broker,
+            naming,
+            clients,
+            connections: BTreeMap::new(),
+            observer,
+            seen: Seen::new(),
+            now: Time::ZERO,
+        }
     }
 
     /// Does what the steps say, with all effects that they have at once.
@@ -69,13 +79,16 @@ impl Simulated {
                     let queue = self.naming.queue(queue).to_string();
                     self.broker.set_policy(now, &queue, Some(definition));
                 }
-                Action::ClearPolicy(queue) => self.broker.set_policy(now, self.naming.queue(queue).as_str(), None),
+                Action::ClearPolicy(queue) => {
+                    self.broker.set_policy(now, self.naming.queue(queue).as_str(), None)
+                }
             }
         }
         self.pass_time(now + AT_ONCE);
     }
 
-    /// Until a moment after this time, some queues do nothing: on a real broker each is a process of its own, and may be late.
+    /// Until a moment after this time, some queues do nothing: on a real broker each is a process
+    /// of its own, and may be late.
     pub(crate) fn hold_up_queues(&mut self, time: Time, random: &mut Random) {
         for queue in self.clients.queues() {
             let until = time + MOMENT * u32::try_from(random.below(4)).unwrap();
@@ -97,7 +110,8 @@ impl Simulated {
             self.broker.pass_time(self.now);
         }
         for Sent { connection, channel, event } in self.broker.sent().collect::<Vec<_>>() {
-            let Some(index) = self.connections.iter().find(|(_, id)| **id == connection).map(|(index, _)| *index)
+            let Some(index) =
+                self.connections.iter().find(|(_, id)| **id == connection).map(|(index, _)| *index)
             else {
                 continue;
             };
@@ -121,7 +135,9 @@ impl Simulated {
             let mut holds = Saw::Missing;
             for sent in self.broker.sent() {
                 match sent.event {
-                    Event::Queue { messages, consumers, .. } => holds = Saw::Holds { ready: messages, consumers },
+                    Event::Queue { messages, consumers, .. } => {
+                        holds = Saw::Holds { ready: messages, consumers }
+                    }
                     other => holds = Saw::Other(format!("{other:?}")),
                 }
             }
@@ -139,7 +155,8 @@ impl Simulated {
     pub(crate) fn views(&self) -> BTreeMap<Index, (QueueView, Turnover)> {
         let view = |queue: Index| {
             let name = self.naming.queue(queue);
-            let (view, turnover) = (self.broker.queue(name.as_str()), self.broker.turnover(name.as_str()));
+            let (view, turnover) =
+                (self.broker.queue(name.as_str()), self.broker.turnover(name.as_str()));
             (view.unwrap_or_default(), turnover.unwrap_or_default())
         };
         self.clients.queues().map(|queue| (queue, view(queue))).collect()
@@ -169,7 +186,9 @@ impl Simulated {
     /// Whether a step would do anything now.
     pub(crate) fn can(&self, step: &Step) -> bool {
         match step {
-            Step::PassTime => self.next_timer().is_some_and(|due| due <= self.now + self.naming.duration(SOON)),
+            Step::PassTime => {
+                self.next_timer().is_some_and(|due| due <= self.now + self.naming.duration(SOON))
+            }
             other => self.clients.can(other),
         }
     }
@@ -189,6 +208,9 @@ impl Simulated {
             is_no_ack: true,
             arguments: Table::new(),
         };
-        self.clients.queues().flat_map(|queue| [drain(queue), Step::CloseChannel { channel: 2 }]).collect()
+        self.clients
+            .queues()
+            .flat_map(|queue| [drain(queue), Step::CloseChannel { channel: 2 }])
+            .collect()
     }
 }

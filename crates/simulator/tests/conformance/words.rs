@@ -35,12 +35,18 @@ pub(crate) fn ttl(millis: u32) -> (&'static str, Value) {
 
 /// Dead letters go through the default exchange to this queue.
 pub(crate) fn dead_letters_to(queue: Index) -> [(&'static str, Value); 2] {
-    [("x-dead-letter-exchange", Value::Exchange(None)), ("x-dead-letter-routing-key", Value::Queue(queue))]
+    [
+        ("x-dead-letter-exchange", Value::Exchange(None)),
+        ("x-dead-letter-routing-key", Value::Queue(queue)),
+    ]
 }
 
 /// As it has to be for at-least-once to be that.
 pub(crate) fn at_least_once() -> [(&'static str, Value); 2] {
-    [("x-dead-letter-strategy", Value::Text("at-least-once")), ("x-overflow", Value::Text("reject-publish"))]
+    [
+        ("x-dead-letter-strategy", Value::Text("at-least-once")),
+        ("x-overflow", Value::Text("reject-publish")),
+    ]
 }
 
 /// A message to a queue through the default exchange.
@@ -83,7 +89,10 @@ pub(crate) fn publish<const N: usize>(messages: [Message; N]) -> Step {
 
 /// Messages with these numbers to a queue.
 pub(crate) fn publish_to(queue: Index, numbers: impl IntoIterator<Item = u32>) -> Step {
-    Step::Publish { channel: 0, messages: numbers.into_iter().map(|number| message(number, queue)).collect() }
+    Step::Publish {
+        channel: 0,
+        messages: numbers.into_iter().map(|number| message(number, queue)).collect(),
+    }
 }
 
 /// A subscription whose name is its number.

@@ -12,7 +12,8 @@ use rehop_worlds::{Promise, Scenario, Story, check, run};
 
 /// Runs whole services on a simulated RabbitMQ, in virtual time, and checks what rehop promises.
 ///
-/// Each seed is a world: its broker, network, queues, messages and faults follow from it. The same seed gives the same run.
+/// Each seed is a world: its broker, network, queues, messages and faults follow from it. The same
+/// seed gives the same run.
 #[derive(Parser)]
 struct Arguments {
     /// How many worlds to run.
@@ -60,7 +61,9 @@ fn tell(seed: u64) -> ExitCode {
         scenario = scenario.shrunk(promise);
     }
     match std::panic::catch_unwind(|| run(&scenario)) {
-        Ok(Ok(outcome)) => drop(write!(stdout(), "{}", Story { scenario: &scenario, outcome: &outcome })),
+        Ok(Ok(outcome)) => {
+            drop(write!(stdout(), "{}", Story { scenario: &scenario, outcome: &outcome }))
+        }
         _ => drop(writeln!(stdout(), "{scenario}\nit did not come to its end")),
     }
     if first.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
@@ -69,8 +72,8 @@ fn tell(seed: u64) -> ExitCode {
 /// After so many broken promises, further worlds say little.
 const ENOUGH: usize = 100;
 
-/// A world that takes longer than this, even on a busy machine, does not end: something asks for the time again and again, so the time does not
-/// pass.
+/// A world that takes longer than this, even on a busy machine, does not end: something asks for
+/// the time again and again, so the time does not pass.
 const LONGEST: Duration = Duration::from_secs(300);
 
 /// The broken promises that were found, by seed, each with the time that it took to find it.
@@ -88,19 +91,28 @@ fn run_all(first: u64, worlds: u64) -> ExitCode {
             scope.spawn(move || {
                 loop {
                     let number = next.fetch_add(1, Ordering::Relaxed);
-                    let failed =
-                        found.lock().unwrap_or_else(PoisonError::into_inner).values().map(Vec::len).sum::<usize>();
+                    let failed = found
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .values()
+                        .map(Vec::len)
+                        .sum::<usize>();
                     if number >= worlds || failed >= ENOUGH {
                         next.store(worlds, Ordering::Relaxed);
                         return;
                     }
-                    *present.lock().unwrap_or_else(PoisonError::into_inner) = Some((first + number, Instant::now()));
+                    *present.lock().unwrap_or_else(PoisonError::into_inner) =
+                        Some((first + number, Instant::now()));
                     let broken = broken(first + number);
                     *present.lock().unwrap_or_else(PoisonError::into_inner) = None;
                     finished.fetch_add(1, Ordering::Relaxed);
                     for (promise, what) in broken {
                         let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
-                        found.entry(promise).or_default().push((first + number, began.elapsed(), what));
+                        found.entry(promise).or_default().push((
+                            first + number,
+                            began.elapsed(),
+                            what,
+                        ));
                     }
                 }
             });
@@ -114,7 +126,8 @@ fn run_all(first: u64, worlds: u64) -> ExitCode {
 /// Since when a thread has run the world of this seed.
 type Present = Mutex<Option<(u64, Instant)>>;
 
-/// A line that changes on a terminal, and a line each minute elsewhere. Ends the program if a world does not end.
+/// A line that changes on a terminal, and a line each minute elsewhere. Ends the program if a world
+/// does not end.
 fn show_progress(next: &AtomicU64, worlds: u64, began: Instant, present: &[Present]) {
     let is_terminal = stderr().is_terminal();
     let every = if is_terminal { 1 } else { 60 };
@@ -125,12 +138,17 @@ fn show_progress(next: &AtomicU64, worlds: u64, began: Instant, present: &[Prese
             if let Some((seed, since)) = present
                 && since.elapsed() > LONGEST
             {
-                let _ = writeln!(stdout(), "FAILED: the world of seed {seed} does not end: its time stands still");
+                let _ = writeln!(
+                    stdout(),
+                    "FAILED: the world of seed {seed} does not end: its time stands still"
+                );
                 std::process::exit(1);
             }
         }
         let done = next.load(Ordering::Relaxed).min(worlds);
-        if done == worlds && present.iter().all(|of| of.lock().unwrap_or_else(PoisonError::into_inner).is_none()) {
+        if done == worlds
+            && present.iter().all(|of| of.lock().unwrap_or_else(PoisonError::into_inner).is_none())
+        {
             return;
         }
         if second % every == 0 {
@@ -145,9 +163,15 @@ fn report(found: &Found, worlds: u64, took: Duration) -> ExitCode {
     let mut out = stdout().lock();
     for (promise, cases) in found {
         let seeds: BTreeSet<_> = cases.iter().map(|(seed, ..)| *seed).collect();
-        let soonest = cases.iter().map(|(_, after, _)| after.as_secs_f64()).fold(f64::MAX, f64::min);
-        let promise = promise.map_or_else(|| "no outcome".to_owned(), |promise| format!("{promise:?}"));
-        let _ = writeln!(out, "FAILED: {promise}, in {} of {worlds} worlds, first after {soonest:.1} s", seeds.len());
+        let soonest =
+            cases.iter().map(|(_, after, _)| after.as_secs_f64()).fold(f64::MAX, f64::min);
+        let promise =
+            promise.map_or_else(|| "no outcome".to_owned(), |promise| format!("{promise:?}"));
+        let _ = writeln!(
+            out,
+            "FAILED: {promise}, in {} of {worlds} worlds, first after {soonest:.1} s",
+            seeds.len()
+        );
         for (seed, _, what) in cases.iter().take(3) {
             let _ = writeln!(out, "  seed {seed}: {what}");
         }

@@ -24,7 +24,8 @@ impl Checker<'_> {
     pub(super) fn is_undisturbed(&self, message: usize) -> bool {
         let is_single = !self.unconfirmed.contains_key(&message);
         let replays = &self.scenario.replays;
-        let is_undisturbed = self.scenario.faults.is_empty() && replays.iter().all(|replay| replay.disturbed.is_none());
+        let is_undisturbed = self.scenario.faults.is_empty()
+            && replays.iter().all(|replay| replay.disturbed.is_none());
         is_undisturbed && self.kills == 0 && is_single && !self.is_taken_back()
     }
 
@@ -34,13 +35,18 @@ impl Checker<'_> {
         attempts.iter().all(|attempt| attempt.ends != AttemptEnd::Kills)
     }
 
-    /// Whether the message fails in a queue in which the deaths of its process use up attempts that do not come again.
+    /// Whether the message fails in a queue in which the deaths of its process use up attempts that
+    /// do not come again.
     pub(super) fn may_use_up_attempts(&self, message: usize) -> bool {
-        let fails = self.scenario.messages[message].attempts.iter().any(|attempt| attempt.ends != AttemptEnd::Succeeds);
+        let fails = self.scenario.messages[message]
+            .attempts
+            .iter()
+            .any(|attempt| attempt.ends != AttemptEnd::Succeeds);
         fails && self.queue_of(message).strategy == WaitStrategy::Native
     }
 
-    /// Whether one that kills comes before this message in its line of an ordered queue that holds several.
+    /// Whether one that kills comes before this message in its line of an ordered queue that holds
+    /// several.
     pub(super) fn is_behind_poison(&self, message: usize) -> bool {
         let plan = &self.scenario.messages[message];
         let is_of_line = |other: &usize| {
@@ -50,10 +56,12 @@ impl Checker<'_> {
         // What is published at nearly the same time may change places.
         let is_before = |other: &usize| self.scenario.messages[*other].at <= plan.at + TOLERANCE;
         let mut before = (0..self.scenario.messages.len()).filter(is_of_line).filter(is_before);
-        self.queue_of(message).order == Order::RoutingKey && before.any(|other| !self.is_innocent(other))
+        self.queue_of(message).order == Order::RoutingKey
+            && before.any(|other| !self.is_innocent(other))
     }
 
-    /// Whether the broker may delete the message above its delivery limit, which it would dead-letter if it could.
+    /// Whether the broker may delete the message above its delivery limit, which it would
+    /// dead-letter if it could.
     pub(super) fn may_be_deleted(&self, message: usize) -> bool {
         let queue = self.queue_of(message);
         queue.is_existing && (!self.is_innocent(message) || self.is_behind_poison(message))
@@ -62,32 +70,41 @@ impl Checker<'_> {
     /// Whether 4.3, which may refuse copies of others, has no reason to park this message.
     pub(super) fn is_never_late(&self, message: usize) -> bool {
         let (plan, queue) = (&self.scenario.messages[message], self.queue_of(message));
-        let is_quick = plan
-            .attempts
-            .iter()
-            .all(|attempt| attempt.ends == AttemptEnd::Succeeds && attempt.runs < self.scenario.enforced_timeout / 2);
+        let is_quick = plan.attempts.iter().all(|attempt| {
+            attempt.ends == AttemptEnd::Succeeds
+                && attempt.runs < self.scenario.enforced_timeout / 2
+        });
         let goes_back = !matches!(queue.strategy, WaitStrategy::InProcess | WaitStrategy::Native);
-        let refuses = |fault: &Fault| matches!(fault.kind, FaultKind::NoCopies { .. } | FaultKind::Full { .. });
+        let refuses = |fault: &Fault| {
+            matches!(fault.kind, FaultKind::NoCopies { .. } | FaultKind::Full { .. })
+        };
         let is_undisturbed = self.kills == 0 && self.scenario.faults.iter().all(refuses);
         let is_alone = self.scenario.version == Version::V4_3 && is_undisturbed;
-        is_quick && goes_back && is_alone && plan.deadline.is_none() && !self.unconfirmed.contains_key(&message)
+        is_quick
+            && goes_back
+            && is_alone
+            && plan.deadline.is_none()
+            && !self.unconfirmed.contains_key(&message)
     }
 
-    /// Whether an ordered queue may hold a line for longer than the broker's ack timeout. Then it gives back all that it holds, which is
-    /// counted. So is what waits too long for its first handler in a queue in which the broker lets messages wait.
+    /// Whether an ordered queue may hold a line for longer than the broker's ack timeout. Then it
+    /// gives back all that it holds, which is counted. So is what waits too long for its first
+    /// handler in a queue in which the broker lets messages wait.
     pub(super) fn may_give_back(&self, message: usize) -> bool {
         let queue = self.queue_of(message);
         let is_counted = queue.order.is_kept() || queue.strategy == WaitStrategy::Native;
         is_counted && self.scenario.consumer_timeout < LONG_ENOUGH_FOR_LINES
     }
 
-    /// Whether the broker takes messages back sooner than the settings say. Then their handlers run on, and others run beside them. 4.3 obeys
-    /// its consumers.
+    /// Whether the broker takes messages back sooner than the settings say. Then their handlers run
+    /// on, and others run beside them. 4.3 obeys its consumers.
     pub(super) fn is_taken_back(&self) -> bool {
-        self.scenario.version < Version::V4_3 && self.scenario.enforced_timeout < self.scenario.consumer_timeout
+        self.scenario.version < Version::V4_3
+            && self.scenario.enforced_timeout < self.scenario.consumer_timeout
     }
 
-    /// Whether nothing breaks but processes, within the limits in which a message that kills is parked alone.
+    /// Whether nothing breaks but processes, within the limits in which a message that kills is
+    /// parked alone.
     pub(super) fn is_of_poison(&self) -> bool {
         let Scenario { faults, conditions, queues, messages, .. } = self.scenario;
         let is_near = is_near(conditions);
@@ -95,7 +112,8 @@ impl Checker<'_> {
         let is_within = |queue: &QueuePlan| {
             queue.delivery_limit >= 5
                 && queue.immediate + processes.max(3) <= queue.delivery_limit
-                && (queue.strategy != WaitStrategy::InProcess || queue.order.is_kept() && queue.delivery_limit >= 6)
+                && (queue.strategy != WaitStrategy::InProcess
+                    || queue.order.is_kept() && queue.delivery_limit >= 6)
         };
         let is_ordered = queues.iter().any(|queue| queue.order.is_kept());
         let kills = (0..messages.len()).filter(|message| !self.is_innocent(*message)).count();
@@ -115,18 +133,23 @@ impl Checker<'_> {
         is_killed_once && is_near && is_alone && is_planned && !self.is_taken_back()
     }
 
-    /// How many duplicates of a message the faults can explain: each may have taken an ack or a confirm with it. The broker may take a message back
-    /// while its handler runs.
+    /// How many duplicates of a message the faults can explain: each may have taken an ack or a
+    /// confirm with it. The broker may take a message back while its handler runs.
     pub(super) fn disruptions(&self, outcome: &Outcome) -> usize {
         let ack_timeout = self.scenario.consumer_timeout;
         let explained = self.scenario.faults.iter().map(|fault| match fault.kind {
-            // The copy was refused, so there is none. But one that is sent when that ends may be given up before its confirm comes.
-            FaultKind::NoCopies { lasts } | FaultKind::Full { lasts, .. } | FaultKind::NoBodies { lasts } => {
-                usize::from(lasts >= ack_timeout / 2)
+            // The copy was refused, so there is none. But one that is sent when that ends may be
+            // given up before its confirm comes.
+            FaultKind::NoCopies { lasts }
+            | FaultKind::Full { lasts, .. }
+            | FaultKind::NoBodies { lasts } => usize::from(lasts >= ack_timeout / 2),
+            // A copy may be stored although its confirm did not come in time, each time that the
+            // message comes again.
+            FaultKind::SilentLeader { lasts, .. } => {
+                1 + (lasts.as_secs() / (ack_timeout.as_secs() / 3)) as usize
             }
-            // A copy may be stored although its confirm did not come in time, each time that the message comes again.
-            FaultKind::SilentLeader { lasts, .. } => 1 + (lasts.as_secs() / (ack_timeout.as_secs() / 3)) as usize,
-            // The same if the broker takes the message back during the alarm: a new connection sends one copy before it hears of the alarm.
+            // The same if the broker takes the message back during the alarm: a new connection
+            // sends one copy before it hears of the alarm.
             FaultKind::Alarm { lasts } => 1 + (lasts.as_secs() / ack_timeout.as_secs()) as usize,
             _ => 1,
         });

@@ -13,7 +13,9 @@ impl Checker<'_> {
         if let Some(asked) = self.lives.get(&process).and_then(|life| life.asked_to_stop)
             && at > asked + TOLERANCE
         {
-            let what = format!("{process:?} was asked to stop at {asked:.3?}, and message {message} began");
+            let what = format!(
+                "{process:?} was asked to stop at {asked:.3?}, and message {message} began"
+            );
             self.broken(at, Promise::NothingBeginsAfterAStop, what);
         }
         let plan = &self.scenario.messages[message];
@@ -38,38 +40,50 @@ impl Checker<'_> {
         self.check_line(at, message);
         let most = usize::from(self.queue_of(message).concurrency);
         if running > most {
-            let what = format!("{process:?} runs {running} handlers of queue {queue}, and may run {most}");
+            let what =
+                format!("{process:?} runs {running} handlers of queue {queue}, and may run {most}");
             self.broken(at, Promise::ConcurrencyIsKept, what);
         }
     }
 
-    /// Each wait is as long as the settings say, at least, after the first attempt that may have led to it. It comes after the last replay,
-    /// because waits start again then. Where something breaks, a copy from before the replay may be left.
+    /// Each wait is as long as the settings say, at least, after the first attempt that may have
+    /// led to it. It comes after the last replay, because waits start again then. Where something
+    /// breaks, a copy from before the replay may be left.
     pub(super) fn check_wait(&mut self, at: Time, message: usize, waits: u32) {
         let Some(before) = waits.checked_sub(1) else { return };
         let queue = self.queue_of(message);
         let is_native = queue.strategy == WaitStrategy::Native;
-        let since = self.replayed_by(message, at).filter(|_| self.is_undisturbed(message)).unwrap_or_default();
+        let since = self
+            .replayed_by(message, at)
+            .filter(|_| self.is_undisturbed(message))
+            .unwrap_or_default();
         let ended_at = self.ended_at.get(&(message, before));
-        let led_to_it = ended_at.and_then(|times| times.iter().copied().find(|ended| *ended >= since));
+        let led_to_it =
+            ended_at.and_then(|times| times.iter().copied().find(|ended| *ended >= since));
         let broken = match (queue.delays.get(before as usize), led_to_it) {
             // What was under way to a subscription that ended comes back as if it had waited.
             (_, None) | (None, _) if is_native => None,
-            // It may have been published twice. Then the attempt that was found may be one at the other of the two.
+            // It may have been published twice. Then the attempt that was found may be one at the
+            // other of the two.
             _ if is_native && self.unconfirmed.contains_key(&message) => None,
             (Some(delay), Some(ended)) if at >= ended + *delay => None,
-            (Some(delay), ended) => {
-                Some(format!("wait {waits} of {delay:?} after an attempt that ended at {ended:.3?}"))
-            }
+            (Some(delay), ended) => Some(format!(
+                "wait {waits} of {delay:?} after an attempt that ended at {ended:.3?}"
+            )),
             (None, _) => Some(format!("wait {waits}, and its policy has fewer")),
         };
         if let Some(broken) = broken {
-            self.broken(at, Promise::NothingBeginsEarly, format!("message {message} began after {broken}"));
+            self.broken(
+                at,
+                Promise::NothingBeginsEarly,
+                format!("message {message} began after {broken}"),
+            );
         }
     }
 
-    /// Without faults, an attempt knows of all those before it, and of no others. But 3.10 and 4.0 count what is under way to a subscription
-    /// that ends. Where messages wait in their queue, 4.3 counts it as an attempt and a wait.
+    /// Without faults, an attempt knows of all those before it, and of no others. But 3.10 and 4.0
+    /// count what is under way to a subscription that ends. Where messages wait in their queue, 4.3
+    /// counts it as an attempt and a wait.
     pub(super) fn check_number(&mut self, at: Time, message: usize, number: u32, waits: u32) {
         let is_native = self.queue_of(message).strategy == WaitStrategy::Native;
         let without_attempt = |before: &u32| !self.ended_at.contains_key(&(message, *before));
@@ -82,7 +96,8 @@ impl Checker<'_> {
             return;
         }
         if (number as usize) < nth || self.counts_exactly() && number as usize > nth + others {
-            let what = format!("attempt {nth} of message {message} takes itself for attempt {number}");
+            let what =
+                format!("attempt {nth} of message {message} takes itself for attempt {number}");
             self.broken(at, Promise::AttemptsAreThoseOfThePolicy, what);
         }
     }

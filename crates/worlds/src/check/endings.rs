@@ -9,8 +9,9 @@ use super::{Checker, Promise};
 use crate::run::Outcome;
 use crate::scenario::{AttemptEnd, QueuePlan};
 
-/// In drawn worlds, a wait or an attempt takes a minute at most. What takes longest are several rounds of the broker's dead-lettering, which tries
-/// again every three minutes: six minutes in the longest standstill of 60,000 worlds.
+/// In drawn worlds, a wait or an attempt takes a minute at most. What takes longest are several
+/// rounds of the broker's dead-lettering, which tries again every three minutes: six minutes in the
+/// longest standstill of 60,000 worlds.
 const LONGEST_STANDSTILL: Duration = Duration::from_secs(600);
 
 impl Checker<'_> {
@@ -30,8 +31,11 @@ impl Checker<'_> {
         let endings = self.endings.get(&message).cloned().unwrap_or_default();
         let handled = endings.iter().filter(|ending| **ending == AttemptEnd::Succeeds).count();
         let discarded = endings.iter().filter(|ending| **ending == AttemptEnd::Discards).count();
-        let left: usize =
-            outcome.queues.values().map(|view| view.messages().filter(|message| **message == name).count()).sum();
+        let left: usize = outcome
+            .queues
+            .values()
+            .map(|view| view.messages().filter(|message| **message == name).count())
+            .sum();
         let ends = handled + discarded + left;
         let is_alone = self.is_innocent(message) && !self.may_use_up_attempts(message);
         if left > 0 && is_alone && self.is_of_poison() && !self.is_behind_poison(message) {
@@ -39,16 +43,20 @@ impl Checker<'_> {
             self.broken(at, Promise::PoisonIsParkedAlone, what);
         }
         if left > 0 && self.is_never_late(message) {
-            let what = format!("message {message} is handled in time whenever it is attempted, and was parked");
+            let what = format!(
+                "message {message} is handled in time whenever it is attempted, and was parked"
+            );
             self.broken(at, Promise::NothingFineIsParked, what);
         }
         if ends == 0 && !self.expired.contains(&message) && !self.may_be_deleted(message) {
             let is_confirmed = self.published.contains_key(&message);
-            let what =
-                format!("message {message} (confirmed: {is_confirmed}) ended nowhere; its attempts: {endings:?}");
+            let what = format!(
+                "message {message} (confirmed: {is_confirmed}) ended nowhere; its attempts: {endings:?}"
+            );
             self.broken(at, Promise::NothingIsLost, what);
         }
-        // What was published again may have been stored each time, and each fault may double each of these.
+        // What was published again may have been stored each time, and each fault may double each
+        // of these.
         let published = 1 + self.unconfirmed.get(&message).copied().unwrap_or(0);
         let disruptions = self.disruptions(outcome);
         if ends > published * (1 + disruptions) {
@@ -58,7 +66,8 @@ impl Checker<'_> {
             );
             self.broken(at, Promise::DuplicatesHaveACause, what);
         }
-        let is_timeless = self.scenario.messages[message].deadline.is_none() && !self.may_give_back(message);
+        let is_timeless =
+            self.scenario.messages[message].deadline.is_none() && !self.may_give_back(message);
         if is_timeless
             && !self.is_taken_back()
             && !self.replayed.contains_key(&message)
@@ -69,13 +78,19 @@ impl Checker<'_> {
         }
     }
 
-    /// Attempts that are exactly those of the policy. Fewer of those at once are possible where subscriptions end, because 3.10 and 4.0
-    /// count what was under way to them.
+    /// Attempts that are exactly those of the policy. Fewer of those at once are possible where
+    /// subscriptions end, because 3.10 and 4.0 count what was under way to them.
     pub(super) fn check_attempts(&mut self, at: Time, message: usize, handled: usize, left: usize) {
         let plan = &self.scenario.messages[message];
         let endings = || plan.attempts.iter().map(|attempt| attempt.ends);
         let is_countable = |ending| {
-            matches!(ending, AttemptEnd::Fails | AttemptEnd::Requeues | AttemptEnd::Panics | AttemptEnd::Succeeds)
+            matches!(
+                ending,
+                AttemptEnd::Fails
+                    | AttemptEnd::Requeues
+                    | AttemptEnd::Panics
+                    | AttemptEnd::Succeeds
+            )
         };
         if !endings().all(is_countable) {
             return;
@@ -84,7 +99,9 @@ impl Checker<'_> {
         let begun = self.begun.get(&message).copied().unwrap_or(0);
         let succeeds = endings().position(|ending| ending == AttemptEnd::Succeeds);
         let is_as_planned = match succeeds {
-            Some(position) if position < least => begun == position + 1 && (handled, left) == (1, 0),
+            Some(position) if position < least => {
+                begun == position + 1 && (handled, left) == (1, 0)
+            }
             Some(position) if position < most => match (handled, left) {
                 (1, 0) => begun == position + 1,
                 (0, 1) => (least..=most).contains(&begun),

@@ -36,17 +36,21 @@ pub enum Promise {
     NothingIsLost,
     /// Everything comes to rest once nothing breaks any more.
     EverythingEnds,
-    /// Once nothing breaks any more, something happens at least every ten minutes until everything has ended.
+    /// Once nothing breaks any more, something happens at least every ten minutes until everything
+    /// has ended.
     NothingStandsStill,
     /// A message has more ends than one only if something broke.
     DuplicatesHaveACause,
-    /// A message that kills its process is parked, and no other with it. In an ordered queue it may take those behind it along.
+    /// A message that kills its process is parked, and no other with it. In an ordered queue it may
+    /// take those behind it along.
     PoisonIsParkedAlone,
-    /// Where the settings name the broker's ack timeout and nothing breaks, the broker never has to enforce it.
+    /// Where the settings name the broker's ack timeout and nothing breaks, the broker never has to
+    /// enforce it.
     NothingIsHeldTooLong,
     /// No process runs more handlers of a queue than it may.
     ConcurrencyIsKept,
-    /// No process holds more unsettled messages of a queue than its prefetch, if nothing breaks but processes.
+    /// No process holds more unsettled messages of a queue than its prefetch, if nothing breaks but
+    /// processes.
     PrefetchIsKept,
     /// In an ordered queue, no attempt begins before the earlier messages with its key have ended.
     OrderIsKept,
@@ -68,7 +72,8 @@ pub enum Promise {
     NoCopyDuringAnAlarm,
     /// A copy tells the failures that led to it.
     CopiesTellTheirHistory,
-    /// Without faults, each message has exactly the attempts that its policy gives it, and each attempt counts those before it.
+    /// Without faults, each message has exactly the attempts that its policy gives it, and each
+    /// attempt counts those before it.
     AttemptsAreThoseOfThePolicy,
     /// A replay ends and, unless something breaks, sends all that it was asked for.
     ReplaysEnd,
@@ -184,7 +189,9 @@ impl<'a> Checker<'a> {
             }
             Happened::Published(message) => drop(self.published.insert(message, at)),
             Happened::Expired(message) => drop(self.expired.insert(message)),
-            Happened::NotPublished(message, _) => *self.unconfirmed.entry(message).or_default() += 1,
+            Happened::NotPublished(message, _) => {
+                *self.unconfirmed.entry(message).or_default() += 1
+            }
             Happened::Began { attempt, process, message, number, waits, ref queued } => {
                 self.check_order(at, message, queued);
                 self.began(at, attempt, Attempt { process, message, waits });
@@ -219,9 +226,14 @@ impl<'a> Checker<'a> {
     fn finish(&mut self, outcome: &Outcome) {
         let at = outcome.events.last().map(|recorded| recorded.at).unwrap_or_default();
         if !self.is_at_rest {
-            let moving =
-                outcome.queues.iter().filter(|(name, view)| !is_final(name) && view.messages().next().is_some());
-            let what = moving.map(|(name, view)| format!("{name}: {view:?}")).collect::<Vec<_>>().join("; ");
+            let moving = outcome
+                .queues
+                .iter()
+                .filter(|(name, view)| !is_final(name) && view.messages().next().is_some());
+            let what = moving
+                .map(|(name, view)| format!("{name}: {view:?}"))
+                .collect::<Vec<_>>()
+                .join("; ");
             self.broken(at, Promise::EverythingEnds, format!("not at rest: {what}"));
         }
         for (process, life) in &self.lives {
@@ -238,11 +250,16 @@ impl<'a> Checker<'a> {
             && self.scenario.faults.is_empty()
             && !self.is_taken_back()
         {
-            let what = "the broker took back what was held for longer than its ack timeout".to_owned();
+            let what =
+                "the broker took back what was held for longer than its ack timeout".to_owned();
             self.broken(*first, Promise::NothingIsHeldTooLong, what);
         }
         if !self.replaying.is_empty() {
-            self.broken(at, Promise::ReplaysEnd, format!("these replays did not end: {:?}", self.replaying));
+            self.broken(
+                at,
+                Promise::ReplaysEnd,
+                format!("these replays did not end: {:?}", self.replaying),
+            );
         }
         for message in 0..self.scenario.messages.len() {
             self.account(at, message, outcome);

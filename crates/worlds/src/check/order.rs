@@ -18,19 +18,29 @@ impl Checker<'_> {
         let earlier = queued.iter().copied().filter(|other| *other < message).filter(|other| {
             let other_plan = &self.scenario.messages[*other];
             let has_its_key = *order == Order::Queue || other_plan.key == plan.key;
-            let came_before = self.published.get(other).is_some_and(|published| *published + TOLERANCE < plan.at);
-            other_plan.queue == plan.queue && has_its_key && came_before && !self.unconfirmed.contains_key(other)
+            let came_before =
+                self.published.get(other).is_some_and(|published| *published + TOLERANCE < plan.at);
+            other_plan.queue == plan.queue
+                && has_its_key
+                && came_before
+                && !self.unconfirmed.contains_key(other)
         });
-        // If the leader is silent, what was parked may still be there, too: after its attempts, or at its deadline without one.
+        // If the leader is silent, what was parked may still be there, too: after its attempts, or
+        // at its deadline without one.
         let is_silent = self.is_silent(message, at);
         let may_be_parked = |other: usize| {
             let plan = &self.scenario.messages[other];
             is_silent
-                && (self.begun.contains_key(&other) || plan.deadline.is_some_and(|deadline| plan.at + deadline <= at))
+                && (self.begun.contains_key(&other)
+                    || plan.deadline.is_some_and(|deadline| plan.at + deadline <= at))
         };
-        let unended: Vec<_> = earlier.filter(|other| !self.may_have_ended(*other) && !may_be_parked(*other)).collect();
+        let unended: Vec<_> = earlier
+            .filter(|other| !self.may_have_ended(*other) && !may_be_parked(*other))
+            .collect();
         if !unended.is_empty() {
-            let what = format!("message {message} began before {unended:?}, which came earlier, had ended");
+            let what = format!(
+                "message {message} began before {unended:?}, which came earlier, had ended"
+            );
             self.broken(at, Promise::OrderIsKept, what);
         }
     }
@@ -46,12 +56,17 @@ impl Checker<'_> {
         })
     }
 
-    /// In an ordered queue, one message of a key is handled at a time. A process whose connection is gone may not know yet that another one
-    /// has its messages, so this holds where nothing breaks.
+    /// In an ordered queue, one message of a key is handled at a time. A process whose connection
+    /// is gone may not know yet that another one has its messages, so this holds where nothing
+    /// breaks.
     pub(super) fn check_line(&mut self, at: Time, message: usize) {
         let plan = &self.scenario.messages[message];
         let order = &self.queue_of(message).order;
-        if !order.is_kept() || !self.scenario.faults.is_empty() || self.kills > 0 || self.is_taken_back() {
+        if !order.is_kept()
+            || !self.scenario.faults.is_empty()
+            || self.kills > 0
+            || self.is_taken_back()
+        {
             return;
         }
         let is_of_line = |attempt: &&AttemptId| {

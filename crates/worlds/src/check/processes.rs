@@ -17,10 +17,13 @@ impl Checker<'_> {
         let asked_to_stop = life.asked_to_stop;
         match asked_to_stop {
             Some(asked) if at > asked + self.scenario.grace + Duration::from_secs(1) => {
-                let what = format!("{process:?} was asked to stop at {asked:.3?}, and took longer than its grace time");
+                let what = format!(
+                    "{process:?} was asked to stop at {asked:.3?}, and took longer than its grace time"
+                );
                 self.broken(at, Promise::StopsEnd, what);
             }
-            // It does not start if its queues are deleted meanwhile. If it has started to consume another queue, that has its grace time.
+            // It does not start if its queues are deleted meanwhile. If it has started to consume
+            // another queue, that has its grace time.
             _ if result.is_err() && self.deletes_queues_around(at) => {}
             None => {
                 let what = format!("{process:?} stopped by itself: {result:?}");
@@ -28,7 +31,11 @@ impl Checker<'_> {
             }
             Some(_) => {
                 if let Err(error) = result {
-                    self.broken(at, Promise::StopsEnd, format!("{process:?} was asked to stop, and failed: {error}"));
+                    self.broken(
+                        at,
+                        Promise::StopsEnd,
+                        format!("{process:?} was asked to stop, and failed: {error}"),
+                    );
                 }
             }
         }
@@ -39,7 +46,8 @@ impl Checker<'_> {
         self.ended(at, id);
         let queue = self.queue_of(message);
         let life = self.lives.entry(process).or_default();
-        // A handler of an ordered queue ends with its channel, and one that hangs at its time limit.
+        // A handler of an ordered queue ends with its channel, and one that hangs at its time
+        // limit.
         let Some(asked) = life.asked_to_stop.filter(|_| !queue.order.is_kept()) else { return };
         let handlers_until = asked + self.scenario.grace - closing_time(self.scenario.grace);
         if at + TOLERANCE < handlers_until && !self.may_hang(message) {
@@ -59,7 +67,9 @@ impl Checker<'_> {
         for ((process, queue), held) in &outcome.held {
             let most = usize::from(self.scenario.queues[*queue].prefetch);
             if *held > most {
-                let what = format!("{process:?} held {held} messages of queue {queue}, and its prefetch is {most}");
+                let what = format!(
+                    "{process:?} held {held} messages of queue {queue}, and its prefetch is {most}"
+                );
                 self.broken(at, Promise::PrefetchIsKept, what);
             }
         }
@@ -70,11 +80,16 @@ impl Checker<'_> {
         plan.attempts.iter().any(|attempt| attempt.ends == AttemptEnd::Hangs)
     }
 
-    pub(super) fn replay_ended(&mut self, at: Time, process: Process, result: &Result<String, String>) {
+    pub(super) fn replay_ended(
+        &mut self,
+        at: Time,
+        process: Process,
+        result: &Result<String, String>,
+    ) {
         self.replaying.remove(&process);
         let replays = &self.scenario.replays;
-        // Two operators do not work on one queue. And an operator may hold messages for longer than an ack timeout that the settings do not
-        // know.
+        // Two operators do not work on one queue. And an operator may hold messages for longer than
+        // an ack timeout that the settings do not know.
         let is_undisturbed = self.scenario.faults.is_empty()
             && !self.is_taken_back()
             && replays.len() == 1
@@ -82,12 +97,18 @@ impl Checker<'_> {
         if let Err(error) = result
             && is_undisturbed
         {
-            self.broken(at, Promise::ReplaysEnd, format!("a replay failed, although nothing broke: {error}"));
+            self.broken(
+                at,
+                Promise::ReplaysEnd,
+                format!("a replay failed, although nothing broke: {error}"),
+            );
         }
     }
 
     pub(super) fn deletes_queues_around(&self, at: Time) -> bool {
-        let is_near = |fault: &Fault| fault.at < at && at < fault.at + Duration::from_secs(5) + self.scenario.grace;
+        let is_near = |fault: &Fault| {
+            fault.at < at && at < fault.at + Duration::from_secs(5) + self.scenario.grace
+        };
         let faults = &self.scenario.faults;
         faults.iter().any(|fault| fault.kind == FaultKind::DeleteEmptyQueues && is_near(fault))
     }

@@ -43,7 +43,8 @@ impl Channel for SimulatedChannel {
         let mut state = self.network.lock();
         let is_connected = state.end(self.connection).is_some_and(|end| end.is_open());
         let channel = state.channel(self.connection, self.id.0, self.id.1);
-        is_connected && channel.is_some_and(|channel| channel.error.is_none() && !channel.is_closing)
+        is_connected
+            && channel.is_some_and(|channel| channel.error.is_none() && !channel.is_closing)
     }
 
     fn set_prefetch(&self, prefetch: u16) -> Answer<'_, ()> {
@@ -57,7 +58,8 @@ impl Channel for SimulatedChannel {
         arguments: FieldTable,
     ) -> Answer<'_, Subscription> {
         async move {
-            let subscribed = self.network.change(|state, _| state.subscribe(self.connection, self.id));
+            let subscribed =
+                self.network.change(|state, _| state.subscribe(self.connection, self.id));
             let (tag, deliveries) = subscribed.ok_or_else(errors::channel_is_closed)?;
             let BasicConsumeOptions { no_ack, exclusive, .. } = options;
             let method = Method::Consume {
@@ -67,10 +69,12 @@ impl Channel for SimulatedChannel {
                 is_exclusive: exclusive,
                 arguments,
             };
-            // Without an answer there is nothing to cancel by: as with lapin (4.12), the subscription may come into being all the same.
+            // Without an answer there is nothing to cancel by: as with lapin (4.12), the
+            // subscription may come into being all the same.
             self.ask(method).await?;
             let (network, connection, channel) = (self.network.clone(), self.connection, self.id);
-            let deliveries = Deliveries { network, connection, channel, tag: tag.clone(), deliveries };
+            let deliveries =
+                Deliveries { network, connection, channel, tag: tag.clone(), deliveries };
             Ok(Subscription { tag, deliveries: Box::pin(deliveries) })
         }
         .boxed()
@@ -96,8 +100,12 @@ impl Channel for SimulatedChannel {
 
     fn send_settlement(&self, frame: Frame) -> bool {
         let method = match frame {
-            Frame::Ack { tag, multiple } => Method::Ack { delivery_tag: tag, is_multiple: multiple },
-            Frame::Reject { tag, requeue } => Method::Reject { delivery_tag: tag, is_requeued: requeue },
+            Frame::Ack { tag, multiple } => {
+                Method::Ack { delivery_tag: tag, is_multiple: multiple }
+            }
+            Frame::Reject { tag, requeue } => {
+                Method::Reject { delivery_tag: tag, is_requeued: requeue }
+            }
             Frame::Nack { tag, multiple } => {
                 Method::Nack { delivery_tag: tag, is_multiple: multiple, is_requeued: true }
             }
@@ -116,7 +124,9 @@ impl Channel for SimulatedChannel {
     fn confirm_select(&self) -> Answer<'_, ()> {
         async {
             self.ask(Method::ConfirmSelect).await?;
-            if let Some(channel) = self.network.lock().channel(self.connection, self.id.0, self.id.1) {
+            if let Some(channel) =
+                self.network.lock().channel(self.connection, self.id.0, self.id.1)
+            {
                 channel.is_confirming = true;
             }
             Ok(())
@@ -135,7 +145,9 @@ impl Channel for SimulatedChannel {
         async move {
             let (properties, body) = (Box::new(properties), body.to_vec());
             let method = Method::Publish { exchange, routing_key, is_mandatory, properties, body };
-            let confirm = self.network.change(|state, now| state.publish(self.connection, self.id, method, now))?;
+            let confirm = self
+                .network
+                .change(|state, now| state.publish(self.connection, self.id, method, now))?;
             match confirm {
                 None => Ok(Confirmation::NotRequested),
                 Some(confirm) => confirm.await.map_err(|_| errors::channel_is_closed())?,
@@ -236,7 +248,9 @@ fn name_of(kind: ExchangeKind) -> String {
 impl Drop for SimulatedChannel {
     /// As lapin's.
     fn drop(&mut self) {
-        let _ = self.network.change(|state, now| state.ask(self.connection, self.id, Method::CloseChannel, now));
+        let _ = self
+            .network
+            .change(|state, now| state.ask(self.connection, self.id, Method::CloseChannel, now));
     }
 }
 

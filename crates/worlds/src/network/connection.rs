@@ -43,12 +43,16 @@ impl Connection for SimulatedConnection {
         if let Some(end) = self.network.lock().end(self.id) {
             end.listeners.push(sender);
         }
-        stream::unfold(receiver, async |mut receiver| receiver.recv().await.map(|event| (event, receiver))).boxed()
+        stream::unfold(receiver, async |mut receiver| {
+            receiver.recv().await.map(|event| (event, receiver))
+        })
+        .boxed()
     }
 
     fn open_channel(&self) -> Answer<'_, Arc<dyn Channel>> {
         async {
-            let (number, key, opened) = self.network.change(|state, now| state.open_channel(self.id, now))?;
+            let (number, key, opened) =
+                self.network.change(|state, now| state.open_channel(self.id, now))?;
             let (network, connection) = (self.network.clone(), self.id);
             let channel = SimulatedChannel { network, connection, id: (number, key) };
             opened.await.map_err(|_| errors::connection_is_closed())??;

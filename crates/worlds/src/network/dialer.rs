@@ -45,7 +45,10 @@ impl Dial for Dialer {
             match opened {
                 // What is left of a process that was killed does nothing any more.
                 None => std::future::pending().await,
-                Some(None) => Err(Error::Connect { broker: address, problem: "connection refused".to_owned().into() }),
+                Some(None) => Err(Error::Connect {
+                    broker: address,
+                    problem: "connection refused".to_owned().into(),
+                }),
                 Some(Some(id)) => {
                     let connection = SimulatedConnection { network: self.network.clone(), id };
                     Ok(Arc::new(connection) as Arc<dyn Connection>)

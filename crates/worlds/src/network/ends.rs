@@ -76,7 +76,8 @@ impl End {
         }
     }
 
-    /// The connection has ended for its client. An end that the client has asked for is no event (lapin 4.12).
+    /// The connection has ended for its client. An end that the client has asked for is no event
+    /// (lapin 4.12).
     pub(super) fn end(&mut self, error: &Error, now: Time) {
         self.error = Some(error.clone());
         self.lost = Some(now);
@@ -131,7 +132,8 @@ impl ChannelEnd {
     /// The client sends this.
     pub(super) fn settle_by(&mut self, method: &Method) {
         match *method {
-            Method::Ack { delivery_tag, is_multiple } | Method::Nack { delivery_tag, is_multiple, .. }
+            Method::Ack { delivery_tag, is_multiple }
+            | Method::Nack { delivery_tag, is_multiple, .. }
                 if is_multiple =>
             {
                 self.unsettled = self.unsettled.split_off(&(delivery_tag + 1));
@@ -173,10 +175,18 @@ impl ChannelEnd {
                 let mut delivery = Delivery::mock(0, exchange, routing_key, false, body);
                 delivery.properties = *properties;
                 let reply_text = ShortString::try_new(text.as_str()).unwrap_or_default();
-                self.returns.push_back(BasicReturnMessage { delivery, reply_code: code, reply_text });
+                self.returns.push_back(BasicReturnMessage {
+                    delivery,
+                    reply_code: code,
+                    reply_text,
+                });
             }
-            Event::Acked { delivery_tag: tag, is_multiple } => self.confirm(tag, is_multiple, Confirmation::Ack),
-            Event::Nacked { delivery_tag: tag, is_multiple } => self.confirm(tag, is_multiple, Confirmation::Nack),
+            Event::Acked { delivery_tag: tag, is_multiple } => {
+                self.confirm(tag, is_multiple, Confirmation::Ack)
+            }
+            Event::Nacked { delivery_tag: tag, is_multiple } => {
+                self.confirm(tag, is_multiple, Confirmation::Nack)
+            }
             answer => {
                 if let Some(awaiting) = self.awaiting.pop_front() {
                     let _ = awaiting.send(Ok(answer));
@@ -190,8 +200,14 @@ impl ChannelEnd {
         false
     }
 
-    fn confirm(&mut self, tag: u64, is_multiple: bool, how: fn(Option<BasicReturnMessage>) -> Confirmation) {
-        let first = if is_multiple { self.confirms.keys().next().copied().unwrap_or(tag) } else { tag };
+    fn confirm(
+        &mut self,
+        tag: u64,
+        is_multiple: bool,
+        how: fn(Option<BasicReturnMessage>) -> Confirmation,
+    ) {
+        let first =
+            if is_multiple { self.confirms.keys().next().copied().unwrap_or(tag) } else { tag };
         for tag in first..=tag {
             if let Some(confirm) = self.confirms.remove(&tag) {
                 let _ = confirm.send(Ok(how(self.returns.pop_front())));
@@ -201,7 +217,8 @@ impl ChannelEnd {
 }
 
 pub(super) fn delivered(delivery: simulator::Delivery) -> Delivery {
-    let simulator::Delivery { tag, is_redelivered, exchange, routing_key, properties, body } = delivery;
+    let simulator::Delivery { tag, is_redelivered, exchange, routing_key, properties, body } =
+        delivery;
     let mut delivered = Delivery::mock(tag, exchange, routing_key, is_redelivered, body);
     delivered.properties = *properties;
     delivered

@@ -15,7 +15,8 @@ pub(super) fn closed(code: u16, text: &str) -> Error {
         end -= 1;
     }
     let text = ShortString::try_new(&text[..end]).unwrap_or_default();
-    AMQPError::from_id(code, text).map_or_else(reset, |error| ErrorKind::ProtocolError(error).into())
+    AMQPError::from_id(code, text)
+        .map_or_else(reset, |error| ErrorKind::ProtocolError(error).into())
 }
 
 /// The connection ended without a word.

@@ -1,7 +1,7 @@
 //! The network between the processes of a world and its broker.
 //!
-//! Everything that is sent travels for a while, in order within its connection and direction. A connection can be cut, can fall silent,
-//! and can be refused.
+//! Everything that is sent travels for a while, in order within its connection and direction. A
+//! connection can be cut, can fall silent, and can be refused.
 
 mod channel;
 mod connection;
@@ -51,7 +51,8 @@ impl Process {
     }
 }
 
-/// The network and the broker at its other end. It belongs to the runtime in which it was made, and ends with it.
+/// The network and the broker at its other end. It belongs to the runtime in which it was made, and
+/// ends with it.
 #[derive(Clone)]
 pub(crate) struct Network(Arc<Shared>);
 
@@ -66,7 +67,8 @@ impl Network {
     /// Connects processes to this broker. What the conditions leave open follows from the seed.
     pub(crate) fn new(broker: Broker, conditions: Conditions, seed: u64) -> Self {
         let state = Mutex::new(State::new(broker, conditions, seed));
-        let network = Self(Arc::new(Shared { state, epoch: Instant::now(), sooner: Notify::new() }));
+        let network =
+            Self(Arc::new(Shared { state, epoch: Instant::now(), sooner: Notify::new() }));
         let pumped = network.clone();
         tokio::spawn(async move { pumped.pump().await });
         network
@@ -96,13 +98,14 @@ impl Network {
         self.change(|state, now| state.cut(connection, now));
     }
 
-    /// A connection falls silent: nothing passes any more. Its client notices after `client`, the broker after `broker`, as by missing
-    /// heartbeats.
+    /// A connection falls silent: nothing passes any more. Its client notices after `client`, the
+    /// broker after `broker`, as by missing heartbeats.
     pub(crate) fn silence(&self, connection: ConnectionId, client: Duration, broker: Duration) {
         self.change(|state, now| state.silence(connection, now + client, now + broker));
     }
 
-    /// A process is gone: the broker notices the end of its connections at once, and the process notices nothing any more.
+    /// A process is gone: the broker notices the end of its connections at once, and the process
+    /// notices nothing any more.
     pub(crate) fn kill(&self, process: Process) {
         self.change(|state, now| state.kill(process, now));
     }
@@ -113,9 +116,16 @@ impl Network {
     }
 
     /// Publishes a message to a queue, as a process without rehop would.
-    pub(crate) fn publish(&self, process: Process, queue: ShortString, properties: BasicProperties, body: Vec<u8>) {
+    pub(crate) fn publish(
+        &self,
+        process: Process,
+        queue: ShortString,
+        properties: BasicProperties,
+        body: Vec<u8>,
+    ) {
         let (exchange, properties) = (ShortString::default(), Box::new(properties));
-        let publish = Method::Publish { exchange, routing_key: queue, is_mandatory: false, properties, body };
+        let publish =
+            Method::Publish { exchange, routing_key: queue, is_mandatory: false, properties, body };
         self.change(|state, now| state.do_plainly(process, publish, now));
     }
 
@@ -157,7 +167,9 @@ impl Network {
         let now = self.now();
         let mut state = self.lock();
         let result = change(&mut state, now);
-        let is_sooner = state.next_due().is_some_and(|due| state.sleeping_until.is_none_or(|until| due < until));
+        let is_sooner = state
+            .next_due()
+            .is_some_and(|due| state.sleeping_until.is_none_or(|until| due < until));
         drop(state);
         if is_sooner {
             self.0.sooner.notify_one();

@@ -1,4 +1,5 @@
-//! Copies that a process should not have sent as it did, and messages that operators have sent back.
+//! Copies that a process should not have sent as it did, and messages that operators have sent
+//! back.
 
 use lapin::BasicProperties;
 use rehop::internals::at_rest::{self, AtRest};
@@ -31,8 +32,8 @@ pub enum Oddity {
         /// When.
         lost: Time,
     },
-    /// The broker had said that it reads nothing on this connection. lapin keeps the copy and sends it later, even if it is given up
-    /// meanwhile.
+    /// The broker had said that it reads nothing on this connection. lapin keeps the copy and sends
+    /// it later, even if it is given up meanwhile.
     WhileBlocked,
     /// It tells fewer failures than the message had.
     WithoutHistory {

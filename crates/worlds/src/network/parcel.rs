@@ -3,7 +3,8 @@
 use lapin::Error;
 use rehop_simulator::{ChannelNumber, ConnectionId, Method, Sent, Time};
 
-/// Something that travels. Parcels that are due at the same time arrive in the order in which they were sent.
+/// Something that travels. Parcels that are due at the same time arrive in the order in which they
+/// were sent.
 pub(super) struct Parcel {
     pub(super) due: Time,
     pub(super) number: u64,

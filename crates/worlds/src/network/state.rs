@@ -26,11 +26,11 @@ pub struct Conditions {
     pub slow_per_mille: u32,
     /// How long such a frame is held up at most.
     pub slow: Duration,
-    /// How long the broker may take to apply an ack, a reject or a nack that it has read. Closing the channel or the connection meanwhile
-    /// loses it, as on a busy broker (3.10, 4.0 and 4.3).
+    /// How long the broker may take to apply an ack, a reject or a nack that it has read. Closing
+    /// the channel or the connection meanwhile loses it, as on a busy broker (3.10, 4.0 and 4.3).
     pub applied_within: Duration,
-    /// How long a delivery is on its way from its queue to its channel. If its subscription is cancelled meanwhile, it goes back, which 3.10 and
-    /// 4.0 count.
+    /// How long a delivery is on its way from its queue to its channel. If its subscription is
+    /// cancelled meanwhile, it goes back, which 3.10 and 4.0 count.
     pub delivery_lag: Duration,
 }
 
@@ -130,7 +130,11 @@ impl State {
         number: ChannelNumber,
         key: u64,
     ) -> Option<&mut ChannelEnd> {
-        self.ends.get_mut(&connection)?.channels.get_mut(&number).filter(|channel| channel.key == key)
+        self.ends
+            .get_mut(&connection)?
+            .channels
+            .get_mut(&number)
+            .filter(|channel| channel.key == key)
     }
 
     pub(super) fn opened(&mut self, connection: ConnectionId, process: Process) {
@@ -160,7 +164,13 @@ impl State {
     }
 
     /// Sends a method. While the broker blocks the connection, lapin keeps what is to be published.
-    pub(super) fn send(&mut self, connection: ConnectionId, channel: ChannelNumber, method: Method, now: Time) {
+    pub(super) fn send(
+        &mut self,
+        connection: ConnectionId,
+        channel: ChannelNumber,
+        method: Method,
+        now: Time,
+    ) {
         let Some(end) = self.ends.get_mut(&connection) else { return };
         if end.is_blocked && (matches!(method, Method::Publish { .. }) || !end.held.is_empty()) {
             end.held.push_back((channel, method));
@@ -169,7 +179,13 @@ impl State {
         self.post(connection, channel, method, now);
     }
 
-    fn post(&mut self, connection: ConnectionId, channel: ChannelNumber, method: Method, now: Time) {
+    fn post(
+        &mut self,
+        connection: ConnectionId,
+        channel: ChannelNumber,
+        method: Method,
+        now: Time,
+    ) {
         let latency = self.latency();
         let applied = match method {
             Method::Ack { .. } | Method::Reject { .. } | Method::Nack { .. }
@@ -204,7 +220,8 @@ impl State {
         method: Method,
         now: Time,
     ) -> Result<oneshot::Receiver<Answer>, Error> {
-        let channel = self.channel(connection, number, key).ok_or_else(errors::channel_is_closed)?;
+        let channel =
+            self.channel(connection, number, key).ok_or_else(errors::channel_is_closed)?;
         if let Some(error) = &channel.error {
             return Err(error.clone());
         }
@@ -226,12 +243,14 @@ impl State {
         method: Method,
         now: Time,
     ) -> Result<Option<oneshot::Receiver<lapin::Result<lapin::Confirmation>>>, Error> {
-        let channel = self.channel(connection, number, key).ok_or_else(errors::channel_is_closed)?;
+        let channel =
+            self.channel(connection, number, key).ok_or_else(errors::channel_is_closed)?;
         if channel.error.is_some() || channel.is_closing {
             return Err(channel.error.clone().unwrap_or_else(errors::channel_is_closed));
         }
         self.note_publish(connection, &method, now);
-        let channel = self.channel(connection, number, key).ok_or_else(errors::channel_is_closed)?;
+        let channel =
+            self.channel(connection, number, key).ok_or_else(errors::channel_is_closed)?;
         let confirm = channel.is_confirming.then(|| {
             channel.published += 1;
             let (sender, receiver) = oneshot::channel();
@@ -254,13 +273,19 @@ impl State {
     /// Remembers a replayed message, and a copy that should not have been sent as it is.
     fn note_publish(&mut self, connection: ConnectionId, method: &Method, now: Time) {
         let Method::Publish { properties, .. } = method else { return };
-        let Some(message) = properties.message_id().as_ref().map(ToString::to_string) else { return };
+        let Some(message) = properties.message_id().as_ref().map(ToString::to_string) else {
+            return;
+        };
         let Some(end) = self.ends.get(&connection) else { return };
         // What was decided at the same moment may still be sent.
         let (process, is_blocked) = (end.process, end.is_blocked && end.blocked_at < now);
         if process.is_operator() {
             // An operator's messages are numbered by their ids.
-            self.replays.extend(message.parse().ok().map(|message| Replayed { at: now, process, message }));
+            self.replays.extend(message.parse().ok().map(|message| Replayed {
+                at: now,
+                process,
+                message,
+            }));
             return;
         }
         let lost = self.lost(process, &message).map(|lost| Oddity::AfterLoss { lost });
@@ -273,7 +298,8 @@ impl State {
 
     /// When the process lost the channel that brought this message, if it has.
     fn lost(&self, process: Process, message: &str) -> Option<Time> {
-        let (connection, number, key) = self.delivered.get(&(process, message.to_owned())).copied()?;
+        let (connection, number, key) =
+            self.delivered.get(&(process, message.to_owned())).copied()?;
         let end = self.ends.get(&connection)?;
         match (&end.lost, end.channels.get(&number).filter(|channel| channel.key == key)) {
             (Some(lost), _) => Some(*lost),
@@ -331,7 +357,8 @@ impl State {
         (number, key): (ChannelNumber, u64),
         tag: &ShortString,
     ) -> bool {
-        self.channel(connection, number, key).is_some_and(|channel| channel.consumers.remove(tag).is_some())
+        self.channel(connection, number, key)
+            .is_some_and(|channel| channel.consumers.remove(tag).is_some())
     }
 
     /// Closes the connection, after what was sent before.
@@ -442,7 +469,9 @@ impl State {
             }
             Load::ToClient(sent) => {
                 if let Some(end) = self.ends.get_mut(&sent.connection)
-                    && (!end.is_silent || matches!(sent.event, Event::Cut | Event::Closed { .. }) && end.is_forgotten)
+                    && (!end.is_silent
+                        || matches!(sent.event, Event::Cut | Event::Closed { .. })
+                            && end.is_forgotten)
                 {
                     if let Event::Delivered { delivery, .. } = &sent.event
                         && let Some(message) = delivery.properties.message_id()
@@ -450,7 +479,8 @@ impl State {
                     {
                         channel.unsettled.insert(delivery.tag);
                         let place = (sent.connection, sent.channel, channel.key);
-                        let (process, message, held) = (end.process, message.to_string(), channel.unsettled.len());
+                        let (process, message, held) =
+                            (end.process, message.to_string(), channel.unsettled.len());
                         let is_redelivered = delivery.is_redelivered;
                         self.arrivals.push(Arrival {
                             at: now,
@@ -463,7 +493,9 @@ impl State {
                     }
                     // 4.3 says only that it has cancelled, as it does when a queue is deleted.
                     let is_timeout = match &sent.event {
-                        Event::Closed { text, .. } => text.contains("delivery acknowledgement on channel"),
+                        Event::Closed { text, .. } => {
+                            text.contains("delivery acknowledgement on channel")
+                        }
                         Event::Cancelled { .. } => true,
                         _ => false,
                     };
@@ -478,7 +510,9 @@ impl State {
                 let is_silent = self.ends.get(&connection).is_none_or(|end| end.is_silent);
                 if !is_silent {
                     self.forget(connection, now);
-                    if let Some(closing) = self.ends.get_mut(&connection).and_then(|end| end.closing.take()) {
+                    if let Some(closing) =
+                        self.ends.get_mut(&connection).and_then(|end| end.closing.take())
+                    {
                         let _ = closing.send(Ok(()));
                     }
                 }
@@ -494,10 +528,15 @@ impl State {
 
     /// Sends what was held while a connection was blocked.
     fn release_held(&mut self, now: Time) {
-        let free: Vec<_> = self.ends.iter().filter(|(_, end)| !end.is_blocked && !end.held.is_empty()).collect();
+        let free: Vec<_> =
+            self.ends.iter().filter(|(_, end)| !end.is_blocked && !end.held.is_empty()).collect();
         let free: Vec<_> = free.into_iter().map(|(connection, _)| *connection).collect();
         for connection in free {
-            let held = self.ends.get_mut(&connection).map(|end| std::mem::take(&mut end.held)).unwrap_or_default();
+            let held = self
+                .ends
+                .get_mut(&connection)
+                .map(|end| std::mem::take(&mut end.held))
+                .unwrap_or_default();
             for (channel, method) in held {
                 self.post(connection, channel, method, now);
             }

@@ -2,8 +2,9 @@
 
 use super::*;
 
-/// Items with the same remainder by three are in one line. A crash charges all of them, and one of them kills. `counts` are the delivery counts
-/// before the two crashes. Returns what is left after them.
+/// Items with the same remainder by three are in one line. A crash charges all of them, and one of
+/// them kills. `counts` are the delivery counts before the two crashes. Returns what is left after
+/// them.
 fn left_after_two_crashes(poison: u64, counts: [u32; 2]) -> Vec<u64> {
     let (now, mut left) = (Instant::now(), (0..9).collect::<Vec<u64>>());
     for count in counts {
@@ -33,7 +34,8 @@ fn left_after_two_crashes(poison: u64, counts: [u32; 2]) -> Vec<u64> {
 #[test]
 fn after_two_crashes_only_the_line_of_the_message_that_kills_is_left_of_an_ordered_queue() {
     for poison in 0..9 {
-        let line: Vec<_> = (0..9).filter(|item| item % 3 == poison % 3 && *item >= poison).collect();
+        let line: Vec<_> =
+            (0..9).filter(|item| item % 3 == poison % 3 && *item >= poison).collect();
         for counts in [[6, 7], [8, 9]] {
             assert_eq!(left_after_two_crashes(poison, counts), line, "{poison} kills");
         }
@@ -44,7 +46,13 @@ fn after_two_crashes_only_the_line_of_the_message_that_kills_is_left_of_an_order
 fn without_a_count_the_order_of_suspect_lines_depends_on_the_process() {
     let first = |draw| {
         let (mut inbox, now) = (Inbox::new(draw), Instant::now());
-        let queue = inbox.add(Rules { is_ordered: true, counts_deliveries: false, immediate: 0, prefetch: 3, ..RULES });
+        let queue = inbox.add(Rules {
+            is_ordered: true,
+            counts_deliveries: false,
+            immediate: 0,
+            prefetch: 3,
+            ..RULES
+        });
         inbox.subscribed(queue, 3, now);
         (0..3).for_each(|item| inbox.arrive(queue, None, now, item));
         started(&mut inbox, now).1
@@ -62,7 +70,10 @@ fn an_ordered_queue_keeps_its_prefetch_whatever_the_other_queues_bring() {
     inbox.arrive(ordered, Some(0), now, 2);
     let (_, suspect) = started(&mut inbox, now);
     assert_eq!(suspect, 1);
-    assert!(inbox.start(now).is_none(), "what the ordered queue brought waits until the suspect has proven harmless");
+    assert!(
+        inbox.start(now).is_none(),
+        "what the ordered queue brought waits until the suspect has proven harmless"
+    );
     assert!(!inbox.has_late(ordered, now) && inbox.has_late(ordered, now + RULES.start_limit));
 }
 

@@ -1,4 +1,5 @@
-//! What comes back because of this process is not suspect: handed back, requeued, or lost with its channel.
+//! What comes back because of this process is not suspect: handed back, requeued, or lost with its
+//! channel.
 
 use super::*;
 
@@ -79,7 +80,11 @@ fn what_was_on_its_way_to_a_lost_channel_is_not_suspect() {
     assert_eq!(inbox.window(queue, now), 10);
     inbox.arrive(queue, Some(0), now, 2);
     inbox.arrive(queue, Some(1), now, 3);
-    assert_eq!(inbox.window(queue, now), 0, "what comes back does so before anything that is fresh");
+    assert_eq!(
+        inbox.window(queue, now),
+        0,
+        "what comes back does so before anything that is fresh"
+    );
 }
 
 #[test]
@@ -98,7 +103,11 @@ fn what_a_handler_of_this_process_gave_back_is_no_suspect_whatever_its_headroom(
         }
     }
     inbox.arrive(queue, Some(2), now, 8);
-    assert_eq!(inbox.window(queue, now), 0, "another that came back so often may be what killed a process");
+    assert_eq!(
+        inbox.window(queue, now),
+        0,
+        "another that came back so often may be what killed a process"
+    );
 }
 
 #[test]
@@ -162,7 +171,11 @@ fn what_has_waited_too_long_for_a_handler_goes_back_and_is_no_suspect() {
     inbox.arrive(queue, Some(1), now, 2);
     assert!(!inbox.queues[0].has_suspects(), "this process has handed it back itself");
     inbox.finish(runs, now);
-    assert_eq!(started(&mut inbox, now + seconds(5)).1, 0, "what waited between two attempts has stayed");
+    assert_eq!(
+        started(&mut inbox, now + seconds(5)).1,
+        0,
+        "what waited between two attempts has stayed"
+    );
 }
 
 #[test]
@@ -183,14 +196,21 @@ fn what_goes_back_makes_room_for_others() {
 fn what_was_handed_back_is_known_whether_the_broker_counts_it_or_not_and_explains_nothing_else() {
     let of = |count, excused| Redeliveries { count, excused, requeued: 0 };
     let mut requeued = requeued::Requeued::default();
-    for (had, count, expected) in
-        [(of(0, 0), 0, of(0, 0)), (of(0, 0), 1, of(1, 1)), (of(2, 0), 2, of(2, 0)), (of(2, 0), 3, of(3, 1))]
-    {
+    for (had, count, expected) in [
+        (of(0, 0), 0, of(0, 0)),
+        (of(0, 0), 1, of(1, 1)),
+        (of(2, 0), 2, of(2, 0)),
+        (of(2, 0), 3, of(3, 1)),
+    ] {
         requeued.expect_handed_back(7, had);
         assert!(requeued.has_handed_back());
         assert_eq!(requeued.take(7, count), Some(expected));
         assert!(!requeued.has_handed_back());
-        assert_eq!((requeued.take(7, had.count), requeued.take(7, had.count + 1)), (None, None), "it comes back once");
+        assert_eq!(
+            (requeued.take(7, had.count), requeued.take(7, had.count + 1)),
+            (None, None),
+            "it comes back once"
+        );
     }
 }
 
@@ -228,7 +248,10 @@ fn what_was_handed_back_uncounted_excuses_no_later_crash() {
     inbox.arrive(queue, Some(0), now, 1);
     assert_eq!(inbox.take_late(queue, now + RULES.start_limit), [1]);
     inbox.arrive(queue, Some(0), now, 1);
-    assert_eq!(inbox.queues[0].redeliveries(1, &1u64), Redeliveries { count: 1, ..Redeliveries::default() });
+    assert_eq!(
+        inbox.queues[0].redeliveries(1, &1u64),
+        Redeliveries { count: 1, ..Redeliveries::default() }
+    );
 }
 
 #[test]

@@ -67,7 +67,8 @@ fn what_waited_to_be_settled_is_settled_before_a_suspect_starts() {
     assert!(inbox.start(now + ACK_FLUSH_TIME).is_some());
 }
 
-/// With one handler at first, or after a crash, the window is one delivery. If that one waits, others must still be delivered.
+/// With one handler at first, or after a crash, the window is one delivery. If that one waits,
+/// others must still be delivered.
 #[test]
 fn a_subscription_that_is_full_of_waits_ends_and_another_one_takes_its_place() {
     let (mut inbox, now) = (Inbox::new(0), Instant::now());
@@ -102,7 +103,12 @@ fn a_subscription_full_of_waits_stays_while_a_suspect_near_its_limit_waits() {
         inbox.arrive(queue, Some(count), now, 1);
         let (ticket, item) = started(&mut inbox, now);
         assert_eq!(inbox.hold(ticket, item, now + seconds(60), now), None);
-        assert_eq!(inbox.window(queue, now + ACK_FLUSH_TIME), window, "of {}", RULES.delivery_limit);
+        assert_eq!(
+            inbox.window(queue, now + ACK_FLUSH_TIME),
+            window,
+            "of {}",
+            RULES.delivery_limit
+        );
     }
 }
 
@@ -123,9 +129,11 @@ fn a_subscription_full_of_waits_is_replaced_although_lost_channels_have_charged_
     assert!(is_near_limit(8, RULES.delivery_limit));
 }
 
-/// Otherwise a copy that is refused after a crash would stop its queue, because little is proven then and the window is one.
+/// Otherwise a copy that is refused after a crash would stop its queue, because little is proven
+/// then and the window is one.
 #[test]
-fn a_subscription_whose_delivery_has_long_been_waiting_for_a_confirm_ends_and_another_one_takes_its_place() {
+fn a_subscription_whose_delivery_has_long_been_waiting_for_a_confirm_ends_and_another_one_takes_its_place()
+ {
     let (mut inbox, now) = (Inbox::new(0), Instant::now());
     let queue = inbox.add(RULES);
     inbox.arrive(queue, Some(1), now, 1);

@@ -66,8 +66,10 @@ fn of_several_suspects_that_are_not_settled_only_the_first_one_holds_up_others()
 #[test]
 fn the_suspect_that_is_nearest_to_its_limit_runs_first() {
     let (mut inbox, now) = (Inbox::<u64>::new(0), Instant::now());
-    let (low, high) =
-        (inbox.add(Rules { delivery_limit: 5, ..RULES }), inbox.add(Rules { delivery_limit: 50, ..RULES }));
+    let (low, high) = (
+        inbox.add(Rules { delivery_limit: 5, ..RULES }),
+        inbox.add(Rules { delivery_limit: 50, ..RULES }),
+    );
     inbox.arrive(high, Some(40), now, 10);
     inbox.arrive(low, Some(2), now, 3);
     inbox.arrive(low, Some(4), now, 1);
@@ -89,7 +91,8 @@ fn a_suspect_waits_until_the_one_before_it_is_settled_at_the_broker() {
     inbox.arrive(queue, Some(5), now, 2);
     let (first, _) = started(&mut inbox, now);
     inbox.handler_ended(&first, now);
-    // If the second one killed the process now, the first one would be charged, and its copy may exist.
+    // If the second one killed the process now, the first one would be charged, and its copy may
+    // exist.
     let settled = now + SETTLED_WITHIN - Duration::from_millis(1);
     assert!(inbox.start(settled).is_none());
     inbox.finish(first, settled);
@@ -130,7 +133,11 @@ fn a_handler_that_runs_for_a_day_stops_no_other_queue() {
     now += CRASHES_WITHIN;
     assert!(inbox.start(now).is_none());
     inbox.subscribed(slow, inbox.window(slow, now), now);
-    assert_eq!(inbox.window(quick, now), 1, "the suspect's isolation is over, and so is its queue's turn");
+    assert_eq!(
+        inbox.window(quick, now),
+        1,
+        "the suspect's isolation is over, and so is its queue's turn"
+    );
     prove(&mut inbox, quick, 100, now);
     assert!(inbox.window(quick, now) >= 8);
 }

@@ -12,7 +12,11 @@ fn queues_take_turns_at_the_start_and_idle_ones_are_passed_over() {
         windows.push(queues.iter().map(|queue| inbox.window(*queue, now)).collect::<Vec<_>>());
         now = inbox.wake_at(now).unwrap_or(now);
     }
-    assert_eq!(windows, [[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1]], "all are idle, so there is nothing to separate");
+    assert_eq!(
+        windows,
+        [[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1]],
+        "all are idle, so there is nothing to separate"
+    );
     assert_eq!(inbox.wake_at(now), None, "an idle process sleeps");
 }
 
@@ -26,7 +30,11 @@ fn a_queue_waits_for_its_turn_until_the_subscription_before_it_has_ended() {
     inbox.finish(suspect, now);
     let later = now + seconds(1);
     prove(&mut inbox, a, 1, later);
-    assert_eq!((inbox.window(a, later), inbox.window(b, later)), (0, 0), "deliveries of the first may be under way");
+    assert_eq!(
+        (inbox.window(a, later), inbox.window(b, later)),
+        (0, 0),
+        "deliveries of the first may be under way"
+    );
     inbox.subscribed(a, 0, now);
     assert_eq!((inbox.window(a, later), inbox.window(b, later)), (0, 1));
 }

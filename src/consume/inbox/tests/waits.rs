@@ -35,7 +35,11 @@ fn a_suspect_that_was_held_is_alone_again_when_it_is_due_and_not_before() {
     let due = start + seconds(5);
     assert_eq!(inbox.hold(ticket, item, due, start), None);
     let quiet = start + ACK_FLUSH_TIME;
-    assert_eq!(inbox.wake_at(start), Some(quiet), "what was settled before must have left the process");
+    assert_eq!(
+        inbox.wake_at(start),
+        Some(quiet),
+        "what was settled before must have left the process"
+    );
     inbox.pass_time(quiet);
     assert!(inbox.window(queue, quiet) > 0, "others are taken while it waits");
     inbox.arrive(queue, Some(0), due, 2);

@@ -16,7 +16,8 @@ fn widths(inbox: &mut Inbox<u64>, queue: QueueIndex, now: Instant) -> Vec<u16> {
 }
 
 #[test]
-fn a_fresh_delivery_opens_the_window_for_as_many_as_there_are_handlers_and_what_is_settled_opens_it_further() {
+fn a_fresh_delivery_opens_the_window_for_as_many_as_there_are_handlers_and_what_is_settled_opens_it_further()
+ {
     let (mut inbox, now) = (Inbox::new(0), Instant::now());
     let queue = inbox.add(RULES);
     assert_eq!(widths(&mut inbox, queue, now), [1, 10, 40, 100]);
@@ -34,7 +35,8 @@ fn after_a_suspect_the_window_opens_slowly_until_enough_was_settled() {
 }
 
 #[test]
-fn after_a_delivery_that_ended_the_connection_one_message_is_taken_at_a_time_until_enough_was_settled() {
+fn after_a_delivery_that_ended_the_connection_one_message_is_taken_at_a_time_until_enough_was_settled()
+ {
     let (mut inbox, now) = (Inbox::new(0), Instant::now());
     let queue = inbox.add(RULES);
     prove(&mut inbox, queue, 2000, now);

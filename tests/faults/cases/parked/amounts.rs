@@ -43,11 +43,16 @@ impl Lab {
         message.header("rehop-reason", "permanent").message_id(number.to_string())
     }
 
-    /// A stray message of this size. With its number, its kind changes and the queue that it names, among more than a list tells apart.
+    /// A stray message of this size. With its number, its kind changes and the queue that it names,
+    /// among more than a list tells apart.
     fn lost(&self, number: usize, size: usize) -> Publish {
         const KINDS: usize = 5_000;
         // Numbers would count as one kind.
-        let name: String = (number % KINDS).to_string().bytes().map(|digit| char::from(digit - b'0' + b'a')).collect();
+        let name: String = (number % KINDS)
+            .to_string()
+            .bytes()
+            .map(|digit| char::from(digit - b'0' + b'a'))
+            .collect();
         let text = format!("no {name} left");
         let failures = json!([{ "at": 1_700_000_000_000i64, "attempt": 8, "class": "stock", "message": text }]);
         Publish::to(self.stray(), "order.created")
@@ -62,9 +67,14 @@ impl Lab {
     async fn need(&self, action: &Action) -> Need {
         let begun = Instant::now();
         let mut operator = self.operator_with(&self.config, action);
-        assert!(operator.ended(10 * SOON).await.unwrap(), "the operator succeeds: {}", operator.log());
+        assert!(
+            operator.ended(10 * SOON).await.unwrap(),
+            "the operator succeeds: {}",
+            operator.log()
+        );
         let (time, log) = (begun.elapsed(), operator.log());
-        let grown = log.split("memory grew by ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
+        let grown =
+            log.split("memory grew by ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
         let megabytes = grown.parse::<usize>().unwrap() / 1024;
         Need { time, megabytes, log }
     }
@@ -74,12 +84,14 @@ fn body(number: usize, size: usize) -> Vec<u8> {
     vec![b'a' + (number % 26) as u8; size]
 }
 
-/// Fifty bodies of 8 MiB, or in the long form of 16 MiB, which is the most that RabbitMQ 4.x takes by default. All of them may be in flight
-/// by their number, so only their bytes keep most of them out of memory.
+/// Fifty bodies of 8 MiB, or in the long form of 16 MiB, which is the most that RabbitMQ 4.x takes
+/// by default. All of them may be in flight by their number, so only their bytes keep most of them
+/// out of memory.
 pub(crate) async fn large_bodies(ground: Ground) -> Account {
     const COUNT: usize = 50;
     const AT_ONCE: usize = 5;
-    /// 64 MiB, in this process and once more in the frames that carry their copies, and as much again for the allocator.
+    /// 64 MiB, in this process and once more in the frames that carry their copies, and as much
+    /// again for the allocator.
     const MOST: usize = 4 * 64;
     let size = ground.times(8, 16) << 20;
     let broker = ground.own_broker(|builder| builder).await;
@@ -88,7 +100,10 @@ pub(crate) async fn large_bodies(ground: Ground) -> Account {
     lab.declare().await;
     let client = lab.client().await;
     for first in (0..COUNT).step_by(AT_ONCE) {
-        client.publish_many((first..first + AT_ONCE).map(|number| lab.resting(number, size))).await.unwrap();
+        client
+            .publish_many((first..first + AT_ONCE).map(|number| lab.resting(number, size)))
+            .await
+            .unwrap();
     }
     lab.depth(&lab.parked(), COUNT as u32).await;
     let mut needs = Vec::new();
@@ -113,7 +128,8 @@ pub(crate) async fn large_bodies(ground: Ground) -> Account {
 /// What the page about parked messages says of lists.
 pub(crate) async fn a_hundred_thousand(ground: Ground) -> Account {
     let lab = with_stray_messages(&ground, 100_000, 1_024).await;
-    // On a busy machine one look may be slow, and one that reads late holds more. None of three would be, if it always were.
+    // On a busy machine one look may be slow, and one that reads late holds more. None of three
+    // would be, if it always were.
     let mut needs = Vec::new();
     for _ in 0..3 {
         let need = list(&lab, 100_000).await;
@@ -148,7 +164,8 @@ async fn with_stray_messages(ground: &Ground, count: usize, size: usize) -> Lab 
     }
     let of = &lab;
     let publishing = clients.iter().enumerate().map(|(first, client)| {
-        client.publish_many((first..count).step_by(CLIENTS).map(move |number| of.lost(number, size)))
+        client
+            .publish_many((first..count).step_by(CLIENTS).map(move |number| of.lost(number, size)))
     });
     try_join_all(publishing).await.unwrap();
     lab.depth(&lab.stray(), count as u32).await;

@@ -1,4 +1,5 @@
-//! SIGKILL of an operator's process at each step of an edit. The original is kept, and the next operator finishes.
+//! SIGKILL of an operator's process at each step of an edit. The original is kept, and the next
+//! operator finishes.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,8 @@ use crate::ledger::{Account, Allowed};
 use crate::operator::Action;
 use crate::service::Does;
 
-/// Where an edit was when it was killed, by what it has left: originals among the discarded, edited copies, and originals still parked.
+/// Where an edit was when it was killed, by what it has left: originals among the discarded, edited
+/// copies, and originals still parked.
 type Left = (u32, u32, u32);
 
 const UNSENT: Left = (0, 0, 1);
@@ -61,7 +63,8 @@ async fn edit_killed(lab: &Lab, client: &Client, id: u64, wanted: Left) -> Left 
     };
     let before = depths().await;
     let stage = Stage::start(lab, &edit(id), 1_000).await;
-    let (consuming, publishing) = (stage.proxy.connection(0).unwrap(), stage.proxy.connection(1).unwrap());
+    let (consuming, publishing) =
+        (stage.proxy.connection(0).unwrap(), stage.proxy.connection(1).unwrap());
     let kept = before[0] + 1;
     match wanted {
         UNSENT => publishing.pause_to_broker(),
@@ -82,7 +85,8 @@ async fn edit_killed(lab: &Lab, client: &Client, id: u64, wanted: Left) -> Left 
     }
     stage.operator.kill_if_running().await;
     drop(stage.proxy);
-    // The broker has taken back what it does when its depths rest. It has the other parked messages in any case.
+    // The broker has taken back what it does when its depths rest. It has the other parked messages
+    // in any case.
     let (mut last, mut since) = (depths().await, Instant::now());
     eventually(SOON, "the broker has taken everything back", async || {
         let now = depths().await;
@@ -96,13 +100,23 @@ async fn edit_killed(lab: &Lab, client: &Client, id: u64, wanted: Left) -> Left 
     (last[0] - before[0], last[1] - before[1], last[2] + 1 - before[2])
 }
 
-/// The original of each edited message is among the discarded ones, with its body; twice at most for each kill.
+/// The original of each edited message is among the discarded ones, with its body; twice at most
+/// for each kill.
 async fn check_originals(lab: &Lab, client: &Client, edited: &[u64], kills: usize) {
     let kept = client.get_all(&lab.discarded()).await.unwrap();
     for id in edited {
-        let of_it = || kept.iter().filter(|message| message.properties.message_id == Some(id.to_string()));
+        let of_it =
+            || kept.iter().filter(|message| message.properties.message_id == Some(id.to_string()));
         assert!(of_it().count() >= 1, "the original of message {id} is kept");
-        assert!(of_it().all(|message| message.text().contains("permanent")), "message {id} is kept as it was");
+        assert!(
+            of_it().all(|message| message.text().contains("permanent")),
+            "message {id} is kept as it was"
+        );
     }
-    assert!(kept.len() <= edited.len() + kills, "{} originals of {} messages", kept.len(), edited.len());
+    assert!(
+        kept.len() <= edited.len() + kills,
+        "{} originals of {} messages",
+        kept.len(),
+        edited.len()
+    );
 }

@@ -1,5 +1,5 @@
-//! SIGKILL of an operator's process at each step of a replay, a discard, a restore and an import. The next operator finishes, and
-//! nothing is lost.
+//! SIGKILL of an operator's process at each step of a replay, a discard, a restore and an import.
+//! The next operator finishes, and nothing is lost.
 
 use std::time::Duration;
 
@@ -33,7 +33,8 @@ pub(super) const BEGUN: u32 = 50;
 /// So many bytes a second of the operator's copies pass that it is always amidst them.
 pub(super) const SLOWLY: u64 = 15_000;
 
-/// An operator behind a proxy: its connections are number 0, which consumes, and 1, which publishes.
+/// An operator behind a proxy: its connections are number 0, which consumes, and 1, which
+/// publishes.
 pub(super) struct Stage {
     client: Client,
     pub(super) operator: Service,
@@ -43,10 +44,13 @@ pub(super) struct Stage {
 impl Stage {
     pub(super) async fn start(lab: &Lab, action: &Action, bytes_per_second: u64) -> Self {
         let proxy = Proxy::start(&lab.admin_url).await.unwrap();
-        // From the first byte: an operator can send everything before anybody has seen its second connection.
+        // From the first byte: an operator can send everything before anybody has seen its second
+        // connection.
         proxy.rate(SLOWLY.min(4 * bytes_per_second));
         let operator = lab.operator_with(&lab.behind(&proxy), action);
-        eventually(SOON, "the operator has both its connections", async || proxy.accepted() >= 2).await.unwrap();
+        eventually(SOON, "the operator has both its connections", async || proxy.accepted() >= 2)
+            .await
+            .unwrap();
         proxy.connection(0).unwrap().rate(0);
         proxy.connection(1).unwrap().rate(bytes_per_second);
         Self { client: lab.client().await, operator, proxy }
@@ -64,9 +68,11 @@ impl Stage {
         eventually(SOON, &format!("{depth} copies are in {target}"), reached).await.unwrap();
     }
 
-    /// Holds back what the step waits for, and kills the process then. Returns how many copies there are.
+    /// Holds back what the step waits for, and kills the process then. Returns how many copies
+    /// there are.
     async fn kill(mut self, step: Step, target: &str) -> u32 {
-        let (consuming, publishing) = (self.proxy.connection(0).unwrap(), self.proxy.connection(1).unwrap());
+        let (consuming, publishing) =
+            (self.proxy.connection(0).unwrap(), self.proxy.connection(1).unwrap());
         match step {
             Step::Send => {
                 publishing.pause_to_broker();
@@ -105,13 +111,18 @@ pub(super) async fn lab(ground: &Ground, name: &str) -> Lab {
     lab
 }
 
-/// The next operators finish, and leave so many messages where they are. One may begin before the broker has taken everything back from
-/// the one before.
+/// The next operators finish, and leave so many messages where they are. One may begin before the
+/// broker has taken everything back from the one before.
 pub(super) async fn finish(lab: &Lab, action: &Action, [from, to]: [&str; 2], left: u32) {
     let client = lab.client().await;
     let kept = async || {
-        let (there, moved) = (client.depth(from).await.unwrap(), client.depth(to).await.unwrap_or(0));
-        if (there + moved) as usize >= MESSAGES { Ok(true) } else { Err(format!("{there} and {moved}")) }
+        let (there, moved) =
+            (client.depth(from).await.unwrap(), client.depth(to).await.unwrap_or(0));
+        if (there + moved) as usize >= MESSAGES {
+            Ok(true)
+        } else {
+            Err(format!("{there} and {moved}"))
+        }
     };
     eventually(SOON, "every message is in one of the two queues", kept).await.unwrap();
     eventually(SOON, "the operators finish", async || {
@@ -143,10 +154,11 @@ fn check(step: Step, account: &Account, in_flight: usize) {
     assert!(right, "{duplicates} duplicates: {account}");
 }
 
-/// An operator who moves all messages from one queue to another is killed at this step, and the next one finishes.
+/// An operator who moves all messages from one queue to another is killed at this step, and the
+/// next one finishes.
 async fn killed(lab: &Lab, step: Step, action: &Action, [from, to]: [&str; 2]) {
-    // After SIGTERM the operator still sends what is under way. The line is slow enough that messages are left when a busy machine delivers the
-    // signal late.
+    // After SIGTERM the operator still sends what is under way. The line is slow enough that
+    // messages are left when a busy machine delivers the signal late.
     let bytes_per_second = if step == Step::Stop { SLOWLY / 6 } else { SLOWLY };
     let stage = Stage::start(lab, action, bytes_per_second).await;
     stage.reaches(to, BEGUN).await;
@@ -202,7 +214,10 @@ pub(crate) async fn in_a_restore(ground: Ground) -> Account {
         let lab = lab(&ground, &format!("op-restore-{step:?}")).await;
         let ids = lab.park(MESSAGES, Does::Succeed).await;
         lab.expect(ids, Place::Parked(Cause::Permanent));
-        lab.operator().discard(&DiscardRequest::default(), |_| {}, std::future::pending()).await.unwrap();
+        lab.operator()
+            .discard(&DiscardRequest::default(), |_| {}, std::future::pending())
+            .await
+            .unwrap();
         lab.depth(&lab.discarded(), MESSAGES as u32).await;
         killed(&lab, step, &Action::Restore, [&lab.discarded(), &lab.parked()]).await;
         sum.add(&close(&lab, step, IN_FLIGHT).await);
@@ -210,7 +225,8 @@ pub(crate) async fn in_a_restore(ground: Ground) -> Account {
     sum.with_note("4 kills")
 }
 
-/// An import acks nothing, so nothing of it can be lost. What the queue has already is left out the next time.
+/// An import acks nothing, so nothing of it can be lost. What the queue has already is left out the
+/// next time.
 pub(crate) async fn in_an_import(ground: Ground) -> Account {
     let mut sum = Account::default();
     for step in [Step::Send, Step::Confirm] {
@@ -239,7 +255,8 @@ pub(crate) async fn in_an_import(ground: Ground) -> Account {
     sum.with_note("2 kills")
 }
 
-/// At full speed, so that the kills come at any moment. Those that meet an operator between its first and its last message count.
+/// At full speed, so that the kills come at any moment. Those that meet an operator between its
+/// first and its last message count.
 pub(crate) async fn at_random(ground: Ground) -> Account {
     let lab = lab(&ground, "op-random").await;
     let (client, wanted) = (lab.client().await, ground.times(5, 100));

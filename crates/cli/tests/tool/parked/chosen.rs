@@ -12,7 +12,12 @@ async fn a_look_takes_a_unique_prefix_of_a_chains_id() {
     let exact = fixture.parked_run("show", &["order-1"]).await;
     assert!(exact.out.starts_with("chain        order-1\n"), "{}{}", exact.out, exact.err);
     let edited = fixture.parked_run("edit", &["inv", "--body", "/dev/null"]).await;
-    assert!(edited.out.starts_with("invoice-9: a body of 0 bytes in place of 9"), "{}{}", edited.out, edited.err);
+    assert!(
+        edited.out.starts_with("invoice-9: a body of 0 bytes in place of 9"),
+        "{}{}",
+        edited.out,
+        edited.err
+    );
     for several in [&["show", "order-"][..], &["edit", "order-", "--body", "/dev/null"]] {
         let refused = fixture.parked_run(several[0], &several[1..]).await.error(1);
         let says = "several chains begin with \"order-\", such as \"order-1\" and \"order-12\" and \"order-13\"; give a longer prefix";
@@ -25,10 +30,16 @@ async fn a_look_takes_a_unique_prefix_of_a_chains_id() {
 async fn nothing_is_moved_for_a_prefix() {
     let fixture = Fixture::new("no-prefixes").await;
     fixture.park_directly([message("order-10")]).await;
-    let edited = fixture.parked_run("edit", &["order-1", "--body", "/dev/null", "--apply"]).await.error(1);
+    let edited =
+        fixture.parked_run("edit", &["order-1", "--body", "/dev/null", "--apply"]).await.error(1);
     assert!(edited.contains("no message of chain \"order-1\""), "{edited}");
     let discarded = fixture.parked_run("discard", &["--chain", "order-1", "--apply"]).await;
-    assert!(discarded.code() == 0 && discarded.out.starts_with("0 discarded"), "{}{}", discarded.out, discarded.err);
+    assert!(
+        discarded.code() == 0 && discarded.out.starts_with("0 discarded"),
+        "{}{}",
+        discarded.out,
+        discarded.err
+    );
     let replayed = fixture.parked_run("replay", &["--chain", "order-1", "--apply"]).await;
     assert!(replayed.out.contains(": 0 sent"), "{}{}", replayed.out, replayed.err);
     fixture.has_depth(&fixture.parked(), 1).await;
@@ -49,13 +60,22 @@ async fn nothing_is_moved_without_a_filter_an_expected_number_or_all() {
         let refused = fixture.tool(&[&["parked"], &unsaid[..]].concat()).finished().await.error(2);
         assert!(refused.contains("--expect") && refused.contains("--all"), "{unsaid:?}: {refused}");
     }
-    for contradiction in [&["--all", "--class", "x", "--apply"][..], &["--all"], &["--error", "", "--apply"]] {
-        assert_eq!(fixture.parked_run("discard", contradiction).await.code(), 2, "{contradiction:?}");
+    for contradiction in
+        [&["--all", "--class", "x", "--apply"][..], &["--all"], &["--error", "", "--apply"]]
+    {
+        assert_eq!(
+            fixture.parked_run("discard", contradiction).await.code(),
+            2,
+            "{contradiction:?}"
+        );
     }
     fixture.has_depth(&fixture.parked(), 3).await;
     assert_eq!(fixture.parked_run("discard", &["--apply", "--expect", "3"]).await.code(), 0);
     assert_eq!(fixture.tool(&["parked", "restore", "--apply", "--all"]).finished().await.code(), 0);
-    assert_eq!(fixture.parked_run("discard", &["--apply", "--all", "--limit", "2"]).await.code(), 0);
+    assert_eq!(
+        fixture.parked_run("discard", &["--apply", "--all", "--limit", "2"]).await.code(),
+        0
+    );
     fixture.has_depth(&fixture.parked(), 1).await;
 }
 
@@ -63,5 +83,9 @@ async fn nothing_is_moved_without_a_filter_an_expected_number_or_all() {
 async fn a_mistyped_reason_is_an_error_that_suggests_one() {
     let fixture = Fixture::new("mistyped").await;
     let mistyped = fixture.parked_run("list", &["--reason", "exausted"]).await;
-    assert!(mistyped.code() == 2 && mistyped.err.contains("a similar value exists: 'exhausted'"), "{}", mistyped.err);
+    assert!(
+        mistyped.code() == 2 && mistyped.err.contains("a similar value exists: 'exhausted'"),
+        "{}",
+        mistyped.err
+    );
 }

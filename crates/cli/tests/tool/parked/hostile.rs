@@ -1,4 +1,5 @@
-//! Messages that anybody may have written: what the tool prints commands no terminal, and loses nothing of them.
+//! Messages that anybody may have written: what the tool prints commands no terminal, and loses
+//! nothing of them.
 
 use std::collections::BTreeSet;
 
@@ -26,10 +27,16 @@ fn hostile() -> Vec<Publish> {
     let records: Vec<Value> = (0..500)
         .map(|n| json!({ "at": i64::MAX - n, "attempt": -n, "class": EVIL, "message": EVIL.repeat(3) }))
         .collect();
-    let untouched =
-        |message: Publish| Publish { properties: Default::default(), headers: Default::default(), ..message };
+    let untouched = |message: Publish| Publish {
+        properties: Default::default(),
+        headers: Default::default(),
+        ..message
+    };
     vec![
-        message("one").body(EVIL).header("rehop-errors", error(EVIL, EVIL)).header("rehop-chain-id", EVIL),
+        message("one")
+            .body(EVIL)
+            .header("rehop-errors", error(EVIL, EVIL))
+            .header("rehop-chain-id", EVIL),
         message("two")
             .header("rehop-reason", EVIL)
             .header(EVIL, EVIL)
@@ -49,7 +56,10 @@ fn hostile() -> Vec<Publish> {
             .header("rehop-due-at", i64::MAX)
             .header("rehop-replays", i64::MAX)
             .header("rehop-replay-run", EVIL)
-            .header("x-death", json!([{ "reason": EVIL, "queue": EVIL, "time": -1 }, "absurd", []])),
+            .header(
+                "x-death",
+                json!([{ "reason": EVIL, "queue": EVIL, "time": -1 }, "absurd", []]),
+            ),
         message("eight").body(format!("{{\"a\": \"{}\"}}", "\\u001b]0;owned\\u0007")),
         // Times that no calendar has.
         message("nine").header("rehop-errors", failures_at([i64::MIN, -1, i64::MAX])),
@@ -77,8 +87,12 @@ async fn nothing_in_a_message_commands_the_terminal() {
         fixture.parked_run("export", &["--reveal"]).await,
     ];
     let listed: Value = serde_json::from_str(&commands[1].out).unwrap();
-    let chains: Vec<_> =
-        listed["messages"].as_array().unwrap().iter().map(|it| it["chain"].as_str().unwrap()).collect();
+    let chains: Vec<_> = listed["messages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| it["chain"].as_str().unwrap())
+        .collect();
     assert_eq!(chains.len(), count);
     for chain in chains {
         commands.push(fixture.parked_run("show", &["--", chain]).await);
@@ -91,9 +105,14 @@ async fn nothing_in_a_message_commands_the_terminal() {
         is_harmless(finished);
     }
     let origin = format!("published to exchange {SHOWN}, routing key {SHOWN}");
-    assert_eq!(commands.iter().filter(|finished| finished.out.contains(&origin)).count(), 1, "it is shown, escaped");
+    assert_eq!(
+        commands.iter().filter(|finished| finished.out.contains(&origin)).count(),
+        1,
+        "it is shown, escaped"
+    );
     // Errors quote what they are about.
-    let missing = ["show", "edit"].map(|command| fixture.parked_tool(command, &["--", &format!("{EVIL}none")]));
+    let missing = ["show", "edit"]
+        .map(|command| fixture.parked_tool(command, &["--", &format!("{EVIL}none")]));
     for tool in missing {
         let finished = tool.finished().await;
         assert_eq!(finished.code(), 1, "{}", finished.out);
@@ -108,7 +127,9 @@ async fn nothing_in_a_stray_message_commands_the_terminal() {
     let folder = Folder::of(&fixture);
     let said = message("said").header("rehop-exchange", EVIL).header("rehop-routing-key", EVIL);
     let routed = Publish { routing_key: EVIL.to_owned(), ..message("routed") };
-    fixture.stray_directly([said, routed].map(|message| message.header("rehop-return-to", EVIL))).await;
+    fixture
+        .stray_directly([said, routed].map(|message| message.header("rehop-return-to", EVIL)))
+        .await;
     let run = async |arguments: &[&str]| {
         let finished = fixture.tool(&[&["parked"], arguments].concat()).finished().await;
         is_harmless(&finished);
@@ -118,10 +139,16 @@ async fn nothing_in_a_stray_message_commands_the_terminal() {
     for (arguments, shown) in [
         (&["list", "--stray"][..], &none),
         (&["list", "--stray", "--rows", "9", "--json"], &none),
-        (&["show", "--stray", "said"], &format!("published to exchange {SHOWN}, routing key {SHOWN}")),
+        (
+            &["show", "--stray", "said"],
+            &format!("published to exchange {SHOWN}, routing key {SHOWN}"),
+        ),
         (&["show", "--stray", "routed"], &format!("routing key {SHOWN}")),
         (&["show", "--stray", "said", "--json"], &none),
-        (&["replay", "--stray"], &format!("2 cannot be sent: they belong to queue {SHOWN}, which does not exist")),
+        (
+            &["replay", "--stray"],
+            &format!("2 cannot be sent: they belong to queue {SHOWN}, which does not exist"),
+        ),
         (&["discard", "--stray"], &none),
         (&["export", "--stray", "--reveal"], &none),
     ] {
@@ -130,17 +157,27 @@ async fn nothing_in_a_stray_message_commands_the_terminal() {
         assert!(finished.out.contains(shown.as_str()), "{shown:?} is missing: {}", finished.out);
     }
     let listed = run(&["list", "--stray", "--rows", "9"]).await.out;
-    assert_eq!(listed.matches(SHOWN).count(), 1 + 2 * 2, "a queue of the group, a key and a queue of each: {listed}");
-    let planned: Value = serde_json::from_str(&run(&["replay", "--stray", "--json"]).await.out).unwrap();
+    assert_eq!(
+        listed.matches(SHOWN).count(),
+        1 + 2 * 2,
+        "a queue of the group, a key and a queue of each: {listed}"
+    );
+    let planned: Value =
+        serde_json::from_str(&run(&["replay", "--stray", "--json"]).await.out).unwrap();
     assert_eq!(planned["missing_destinations"][EVIL], json!(2));
     let replayed = run(&["replay", "--stray", "--apply"]).await;
     assert_eq!(replayed.code(), 3, "{}", replayed.err);
     // The broker's error repeats the name, and the log has the error.
     let body = folder.0.join("body");
     std::fs::write(&body, "mended").unwrap();
-    let edited = run(&["edit", "--stray", "said", "--apply", "--body", body.to_str().unwrap()]).await;
+    let edited =
+        run(&["edit", "--stray", "said", "--apply", "--body", body.to_str().unwrap()]).await;
     let error = edited.error(1);
-    assert!(error.contains("does not exist") && edited.err.contains("edit ended"), "{}", edited.err);
+    assert!(
+        error.contains("does not exist") && edited.err.contains("edit ended"),
+        "{}",
+        edited.err
+    );
     fixture.has_depth(&fixture.stray(), 2).await;
 }
 
@@ -197,13 +234,17 @@ async fn a_hostile_message_is_edited_like_any_other() {
     assert_eq!(planned.code(), 0, "{}", planned.err);
     is_harmless(&planned);
     let edited = fixture
-        .parked_run("edit", &[&body[..], &["--apply", "--follow", "100ms", "--why", EVIL, "--", EVIL]].concat())
+        .parked_run(
+            "edit",
+            &[&body[..], &["--apply", "--follow", "100ms", "--why", EVIL, "--", EVIL]].concat(),
+        )
         .await;
     assert_eq!(edited.code(), 4, "nobody consumes: {}", edited.err);
     is_harmless(&edited);
     let arrived = fixture.client.drain(&fixture.queue, 1, SOON).await.unwrap();
     assert_eq!(arrived[0].body, [0xff, 0x1b, b'c', 0]);
-    let discarded = fixture.tool(&["parked", "list", "--discarded", "--rows", "5"]).finished().await;
+    let discarded =
+        fixture.tool(&["parked", "list", "--discarded", "--rows", "5"]).finished().await;
     assert_eq!(discarded.code(), 0, "{}", discarded.err);
     is_harmless(&discarded);
 }
@@ -212,15 +253,25 @@ async fn a_hostile_message_is_edited_like_any_other() {
 #[tokio::test(flavor = "multi_thread")]
 async fn strays_that_name_any_number_of_queues_fill_neither_a_plan_nor_the_memory() {
     let fixture = Fixture::new("hostile-homes").await;
-    let strays = (0..1_010).map(|n| message("lost").header("rehop-return-to", format!("{}-{n}", fixture.queue)));
+    let strays = (0..1_010)
+        .map(|n| message("lost").header("rehop-return-to", format!("{}-{n}", fixture.queue)));
     fixture.stray_directly(strays).await;
-    let listed = fixture.tool(&["parked", "list", "--stray", "--scan", "all", "--json"]).finished().await;
+    let listed =
+        fixture.tool(&["parked", "list", "--stray", "--scan", "all", "--json"]).finished().await;
     let listed: Value = serde_json::from_str(&listed.out).unwrap();
     let named = listed["destinations"].as_object().unwrap().len();
-    assert_eq!((named, &listed["other_destinations"], &listed["matched"]), (1_000, &json!(10), &json!(1_010)));
+    assert_eq!(
+        (named, &listed["other_destinations"], &listed["matched"]),
+        (1_000, &json!(10), &json!(1_010))
+    );
     let planned = fixture.tool(&["parked", "replay", "--stray"]).finished().await;
     assert_eq!(planned.code(), 0, "{}", planned.err);
-    assert_eq!(planned.out.matches("1 cannot be sent: they belong to queue").count(), 1_000, "{}", planned.out);
+    assert_eq!(
+        planned.out.matches("1 cannot be sent: they belong to queue").count(),
+        1_000,
+        "{}",
+        planned.out
+    );
     let rest = "10 belong to further queues: a plan names and looks up 1,000 at most";
     assert!(planned.out.contains(rest), "{}", planned.out);
 }
@@ -228,13 +279,26 @@ async fn strays_that_name_any_number_of_queues_fill_neither_a_plan_nor_the_memor
 #[tokio::test(flavor = "multi_thread")]
 async fn a_forged_chain_fills_neither_the_output_nor_the_memory() {
     let fixture = Fixture::new("hostile-chain").await;
-    fixture.park_directly((0..150).map(|n| message(format!("m-{n}")).header("rehop-chain-id", "forged"))).await;
+    fixture
+        .park_directly(
+            (0..150).map(|n| message(format!("m-{n}")).header("rehop-chain-id", "forged")),
+        )
+        .await;
     let shown = fixture.parked_run("show", &["forged"]).await;
     assert_eq!(shown.code(), 0, "{}", shown.err);
-    let bodies = (shown.out.matches("body, ").count(), shown.out.contains("m-99"), shown.out.contains("m-100"));
+    let bodies = (
+        shown.out.matches("body, ").count(),
+        shown.out.contains("m-99"),
+        shown.out.contains("m-100"),
+    );
     assert_eq!(bodies, (100, true, false), "{}", shown.out);
-    assert!(shown.out.contains("and 50 more messages of this chain: at most 100 are shown"), "{}", shown.out);
-    let json: Value = serde_json::from_str(&fixture.parked_run("show", &["forged", "--json"]).await.out).unwrap();
+    assert!(
+        shown.out.contains("and 50 more messages of this chain: at most 100 are shown"),
+        "{}",
+        shown.out
+    );
+    let json: Value =
+        serde_json::from_str(&fixture.parked_run("show", &["forged", "--json"]).await.out).unwrap();
     assert_eq!((&json["matched"], json["messages"].as_array().unwrap().len()), (&json!(150), 100));
     let narrowed = fixture.parked_run("export", &["--chain", "forged", "--limit", "1"]).await;
     assert_eq!((narrowed.code(), narrowed.out.lines().count()), (0, 1), "{}", narrowed.err);
@@ -249,8 +313,15 @@ async fn a_body_of_16_mib_is_listed_shown_in_part_and_moved_whole() {
     fixture.park_directly([message("large").body(body.clone())]).await;
     // What is not whole JSON is shown in part, too.
     let listed = fixture.parked_run("list", &["--rows", "1"]).await;
-    assert!(listed.status.success() && listed.out.contains("16 MiB"), "{}{}", listed.out, listed.err);
-    let chain: Value = serde_json::from_str(&fixture.parked_run("list", &["--rows", "1", "--json"]).await.out).unwrap();
+    assert!(
+        listed.status.success() && listed.out.contains("16 MiB"),
+        "{}{}",
+        listed.out,
+        listed.err
+    );
+    let chain: Value =
+        serde_json::from_str(&fixture.parked_run("list", &["--rows", "1", "--json"]).await.out)
+            .unwrap();
     let chain = chain["messages"][0]["chain"].as_str().unwrap().to_owned();
     let shown = fixture.parked_run("show", &["--", &chain]).await;
     assert!(shown.status.success() && shown.out.contains("more bytes)"), "{}", shown.err);
@@ -273,6 +344,10 @@ async fn a_body_of_16_mib_is_listed_shown_in_part_and_moved_whole() {
     assert_eq!(edited.code(), 4, "nobody consumes: {}", edited.err);
     let arrived = fixture.client.drain(&fixture.queue, 1, SOON).await.unwrap();
     assert!(arrived[0].body == mended, "{} bytes", arrived[0].body.len());
-    let discarded = fixture.client.drain(&format!("{}.discarded", fixture.namespace.name()), 1, SOON).await.unwrap();
+    let discarded = fixture
+        .client
+        .drain(&format!("{}.discarded", fixture.namespace.name()), 1, SOON)
+        .await
+        .unwrap();
     assert!(discarded[0].body == body, "{} bytes", discarded[0].body.len());
 }

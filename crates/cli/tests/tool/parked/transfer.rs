@@ -31,7 +31,11 @@ async fn stray_messages_are_exported_and_imported_into_the_stray_queue_alone() {
     let path = folder.0.join("stray.jsonl");
     let file = path.to_str().unwrap();
     fixture.parked_at(&["export", "--stray", "--reveal", "--output", file]).await;
-    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600, "it shows what is masked");
+    assert_eq!(
+        fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+        0o600,
+        "it shows what is masked"
+    );
     fixture.client.purge(&fixture.stray()).await.unwrap();
 
     let checked = fixture.parked_at(&["import", "--stray", file]).await;
@@ -39,22 +43,36 @@ async fn stray_messages_are_exported_and_imported_into_the_stray_queue_alone() {
     assert!(checked.out.contains(&would), "{}", checked.out);
     fixture.has_depth(&fixture.stray(), 0).await;
     let elsewhere = format!("{}-other", fixture.namespace.name());
-    let missing = fixture.tool(&["parked", "import", "--stray", file, "--namespace", &elsewhere]).finished().await;
+    let missing = fixture
+        .tool(&["parked", "import", "--stray", file, "--namespace", &elsewhere])
+        .finished()
+        .await;
     let missing = missing.error(1);
-    assert!(missing.contains(&format!("{elsewhere}.stray")) && missing.contains("does not exist"), "{missing}");
+    assert!(
+        missing.contains(&format!("{elsewhere}.stray")) && missing.contains("does not exist"),
+        "{missing}"
+    );
 
     let apply = ["import", "--stray", file, "--apply", "--why", "moved house", "--json"];
     for (new, known) in [(2, 0), (0, 2)] {
         let imported = fixture.parked_at(&apply).await;
         let report: Value = serde_json::from_str(&imported.out).unwrap();
-        assert_eq!((&report["imported"], &report["already_there"]), (&json!(new), &json!(known)), "{report}");
+        assert_eq!(
+            (&report["imported"], &report["already_there"]),
+            (&json!(new), &json!(known)),
+            "{report}"
+        );
         for line in ["import begins", "import ended"] {
-            let logged = imported.err.lines().any(|it| it.contains(line) && it.contains("moved house"));
+            let logged =
+                imported.err.lines().any(|it| it.contains(line) && it.contains("moved house"));
             assert!(logged, "the log is the audit: {}", imported.err);
         }
     }
     let checked = fixture.parked_at(&["import", "--stray", file]).await;
-    let would = format!("0 messages would be imported into {}; 2 are already there. Nothing was done", fixture.stray());
+    let would = format!(
+        "0 messages would be imported into {}; 2 are already there. Nothing was done",
+        fixture.stray()
+    );
     assert!(checked.out.contains(&would), "{}", checked.out);
     let checked = fixture.parked_at(&["import", "--stray", file, "--json"]).await;
     let report: Value = serde_json::from_str(&checked.out).unwrap();
@@ -96,7 +114,9 @@ async fn messages_are_imported_from_a_pipe_and_a_signal_ends_the_wait_for_one() 
     let folder = Folder::of(&fixture);
     let (path, pipe) = (folder.0.join("parked.jsonl"), folder.0.join("pipe"));
     let queue = fixture.queue.as_str();
-    fixture.parked_at(&["export", "--queue", queue, "--reveal", "--output", path.to_str().unwrap()]).await;
+    fixture
+        .parked_at(&["export", "--queue", queue, "--reveal", "--output", path.to_str().unwrap()])
+        .await;
     fixture.client.purge(&fixture.parked()).await.unwrap();
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let import = ["parked", "import", "--queue", queue, pipe.to_str().unwrap(), "--apply"];
@@ -109,9 +129,11 @@ async fn messages_are_imported_from_a_pipe_and_a_signal_ends_the_wait_for_one() 
     writing.await.unwrap();
     fixture.has_depth(&fixture.parked(), 1).await;
 
-    // Opening it waits for the tool. Then nobody writes. SIGINT may be ignored here: a shell starts what runs in the background so.
+    // Opening it waits for the tool. Then nobody writes. SIGINT may be ignored here: a shell starts
+    // what runs in the background so.
     let waiting = fixture.tool(&import);
-    let opening = tokio::task::spawn_blocking(move || fs::File::options().write(true).open(pipe).unwrap());
+    let opening =
+        tokio::task::spawn_blocking(move || fs::File::options().write(true).open(pipe).unwrap());
     let silent = opening.await.unwrap();
     waiting.signal("TERM");
     assert_eq!(waiting.finished().await.status.code(), None, "the signal ends it");

@@ -12,12 +12,17 @@ impl Fixture {
     /// The lines in which a look at the parked messages warns.
     async fn warnings(&self, command: &[&str], management: &str) -> Vec<String> {
         let set = format!("broker.management_url={management}");
-        let finished = self.tool(&[&["parked"], command, &["--set", &set]].concat()).finished().await;
+        let finished =
+            self.tool(&[&["parked"], command, &["--set", &set]].concat()).finished().await;
         assert_eq!(finished.code(), 0, "{}", finished.err);
         finished
             .err
             .lines()
-            .filter(|line| ["delivery limit", "delivery-limit", "harmful"].iter().any(|part| line.contains(part)))
+            .filter(|line| {
+                ["delivery limit", "delivery-limit", "harmful"]
+                    .iter()
+                    .any(|part| line.contains(part))
+            })
             .map(str::to_owned)
             .collect()
     }
@@ -40,7 +45,9 @@ async fn a_look_under_a_policy_with_a_lower_limit_warns_first_and_says_what_to_d
     .unwrap();
     let show: &[&str] = &["show", "--queue", &queue, "seven"];
     let export: &[&str] = &["export", "--queue", &queue];
-    for command in [list, show, export, &["replay", "--queue", &queue], &["discard", "--queue", &queue]] {
+    for command in
+        [list, show, export, &["replay", "--queue", &queue], &["discard", "--queue", &queue]]
+    {
         let warnings = fixture.warnings(command, api.url()).await;
         let [warning] = &warnings[..] else { panic!("{command:?}: {warnings:?}") };
         let policy = format!("policy \"{name}\"");
@@ -56,7 +63,9 @@ async fn a_look_under_a_policy_with_a_lower_limit_warns_first_and_says_what_to_d
     assert_eq!(fixture.warnings(&["list", "--stray"], api.url()).await, [""; 0]);
     api.delete_policy(&name).await;
     // A management API that cannot be asked is no reason not to look.
-    let [warning] = &fixture.warnings(list, "http://guest:hunter2@127.0.0.1:1").await[..] else { panic!("no warning") };
+    let [warning] = &fixture.warnings(list, "http://guest:hunter2@127.0.0.1:1").await[..] else {
+        panic!("no warning")
+    };
     assert!(warning.contains("127.0.0.1:1") && !warning.contains("hunter2"), "{warning}");
 }
 
@@ -69,7 +78,12 @@ async fn a_look_at_a_queue_with_a_low_limit_of_its_own_warns() {
     fixture.client.publish(Publish::to_queue(fixture.parked()).body("a")).await.unwrap();
     let set = format!("broker.management_url={}", api.url());
     // Where looks count, it is refused after the warning.
-    let listed = fixture.tool(&["parked", "list", "--queue", &fixture.queue, "--set", &set]).finished().await;
-    let warned = |line: &str| line.contains(&fixture.parked()) && line.contains("the argument x-delivery-limit is 5,");
+    let listed = fixture
+        .tool(&["parked", "list", "--queue", &fixture.queue, "--set", &set])
+        .finished()
+        .await;
+    let warned = |line: &str| {
+        line.contains(&fixture.parked()) && line.contains("the argument x-delivery-limit is 5,")
+    };
     assert!(listed.err.lines().any(warned), "{}", listed.err);
 }

@@ -24,7 +24,9 @@ pub(super) fn blocks(page: &str) -> Vec<Block<'_>> {
     let (mut blocks, mut introduction, mut open) = (Vec::new(), "", None::<Block<'_>>);
     for line in page.lines() {
         match (line.strip_prefix(FENCE), &mut open) {
-            (Some(language), None) => open = Some(Block { language, introduction, lines: Vec::new() }),
+            (Some(language), None) => {
+                open = Some(Block { language, introduction, lines: Vec::new() })
+            }
             (Some(_), Some(_)) => blocks.extend(open.take()),
             (None, Some(block)) => block.lines.push(line),
             (None, None) if line.is_empty() => {}
@@ -38,7 +40,10 @@ pub(super) fn blocks(page: &str) -> Vec<Block<'_>> {
 impl<'a> Block<'a> {
     /// The file that the block is: the last name in backticks before it.
     pub(super) fn file(&self) -> &'a str {
-        self.introduction.rsplit('`').nth(1).unwrap_or_else(|| panic!("no file is named before {self:?}"))
+        self.introduction
+            .rsplit('`')
+            .nth(1)
+            .unwrap_or_else(|| panic!("no file is named before {self:?}"))
     }
 
     pub(super) fn text(&self) -> String {
@@ -63,7 +68,11 @@ impl<'a> Block<'a> {
 fn a_block_has_the_text_before_it_and_its_commands_with_their_output() {
     let page = "Its `name` is in\n`a.toml`:\n\n```toml\na = 1\n\n```\n\nThen\n\n```text\n$ one\n1\n\n2\n$ two\n```\n";
     let blocks = blocks(page);
-    assert_eq!((blocks[0].file(), blocks[0].text().as_str(), blocks[0].typed()), ("a.toml", "a = 1\n\n", vec![]));
-    let typed = [("one", vec!["1", "", "2"]), ("two", vec![])].map(|(command, output)| Typed { command, output });
+    assert_eq!(
+        (blocks[0].file(), blocks[0].text().as_str(), blocks[0].typed()),
+        ("a.toml", "a = 1\n\n", vec![])
+    );
+    let typed = [("one", vec!["1", "", "2"]), ("two", vec![])]
+        .map(|(command, output)| Typed { command, output });
     assert_eq!((blocks[1].introduction, blocks[1].typed()), ("Then", Vec::from(typed)));
 }

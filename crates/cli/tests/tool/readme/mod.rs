@@ -1,5 +1,5 @@
-//! README.md's service and its operator, and the tutorial's: the files that a page shows are written, what it types is run, and what it prints
-//! is compared.
+//! README.md's service and its operator, and the tutorial's: the files that a page shows are
+//! written, what it types is run, and what it prints is compared.
 
 mod blocks;
 mod shown;
@@ -101,12 +101,15 @@ impl Reader {
                     "the page types {command:?}, which this test neither runs nor replaces"
                 );
                 // A slow machine needs longer than the tool waits by default.
-                let follows = command.contains(" --apply") && ["replay", "edit"].iter().any(|it| command.contains(it));
-                let typed = if follows { format!("{command} --follow 60s") } else { (*command).to_owned() };
+                let follows = command.contains(" --apply")
+                    && ["replay", "edit"].iter().any(|it| command.contains(it));
+                let typed =
+                    if follows { format!("{command} --follow 60s") } else { (*command).to_owned() };
                 let Finished { status, out, err } = Tool::of(self.shell(&typed)).finished().await;
-                // Pages show no log, so there may be nothing in it that a reader would have to be told. On a slow machine a replay says how far
-                // it is.
-                let is_quiet = err.lines().all(|line| line.contains(" INFO ") || line.contains(" moved; "));
+                // Pages show no log, so there may be nothing in it that a reader would have to be
+                // told. On a slow machine a replay says how far it is.
+                let is_quiet =
+                    err.lines().all(|line| line.contains(" INFO ") || line.contains(" moved; "));
                 assert!(status.success() && is_quiet, "{command}: {status}: {out}{err}");
                 match &output[..] {
                     [] => assert_eq!(out.is_empty(), program != "rehop", "{command}: {out}"),
@@ -115,18 +118,28 @@ impl Reader {
                         let (shown, printed) = (masked(end.iter().copied()), masked(out.lines()));
                         assert!(printed.ends_with(&shown), "{command}: {out}");
                     }
-                    whole => assert_eq!(masked(whole.iter().copied()), masked(out.lines()), "{command}: {out}"),
+                    whole => assert_eq!(
+                        masked(whole.iter().copied()),
+                        masked(out.lines()),
+                        "{command}: {out}"
+                    ),
                 }
             }
         }
     }
 
-    /// Starts the service as the page does, with an example in place of Cargo, and waits until it consumes.
+    /// Starts the service as the page does, with an example in place of Cargo, and waits until it
+    /// consumes.
     async fn starts(&mut self, command: &str, example: &str) {
         let example = Path::new(env!("CARGO_BIN_EXE_rehop")).with_file_name(example);
-        assert!(example.exists(), "{} is missing: cargo build -p rehop-examples --bins", example.display());
+        assert!(
+            example.exists(),
+            "{} is missing: cargo build -p rehop-examples --bins",
+            example.display()
+        );
         // `exec`, so that the process is the service and not its shell.
-        let mut command = self.shell(&format!("exec env {}", command.replace("cargo run", "\"$0\"")));
+        let mut command =
+            self.shell(&format!("exec env {}", command.replace("cargo run", "\"$0\"")));
         command.arg(example).env("NO_COLOR", "1");
         let service = Tool::of(command);
         service.logs(" consuming ").await;
@@ -138,25 +151,32 @@ impl Reader {
         let tool = Path::new(env!("CARGO_BIN_EXE_rehop")).parent().unwrap().to_str().unwrap();
         let path = format!("{tool}:{}", std::env::var("PATH").unwrap());
         let mut shell = Command::new("bash");
-        shell.args(["-c", command]).env_clear().env("PATH", path).env("REHOP_BROKER__URL", self.vhost.url.as_str());
+        shell
+            .args(["-c", command])
+            .env_clear()
+            .env("PATH", path)
+            .env("REHOP_BROKER__URL", self.vhost.url.as_str());
         shell.current_dir(&self.vhost.folder.0);
         shell
     }
 
-    /// Waits until the service has printed as many lines as README shows and the order is parked, as README says then.
+    /// Waits until the service has printed as many lines as README shows and the order is parked,
+    /// as README says then.
     async fn sees_printed(&self, shown: &[&str]) {
         let service = self.service.as_ref().unwrap();
-        let waiting = eventually(SOON, "the service prints as many lines as README shows", async || {
-            let printed = service.out.text();
-            if printed.lines().count() < shown.len() { Err(printed) } else { Ok(true) }
-        });
+        let waiting =
+            eventually(SOON, "the service prints as many lines as README shows", async || {
+                let printed = service.out.text();
+                if printed.lines().count() < shown.len() { Err(printed) } else { Ok(true) }
+            });
         waiting.await.unwrap();
         self.sees_parked(1).await;
         assert_eq!(by_order(shown.iter().copied()), by_order(service.out.text().lines()));
     }
 
     async fn sees_parked(&self, count: u32) {
-        let parked = async || self.vhost.client.depth("orders.parked").await.map(|depth| depth == count);
+        let parked =
+            async || self.vhost.client.depth("orders.parked").await.map(|depth| depth == count);
         eventually(SOON, "the orders are parked", parked).await.unwrap();
     }
 
@@ -195,9 +215,15 @@ fn shown(readme: &str, file: &str) -> String {
 #[test]
 fn readmes_service_is_the_example_without_what_only_the_repository_needs() {
     let (shown, example) = (shown(&read("README.md"), "src/main.rs"), read("examples/orders.rs"));
-    let head = example.strip_suffix(&shown).expect("README's src/main.rs is the end of examples/orders.rs");
-    let is_apart =
-        |line: &str| line.is_empty() || line.starts_with("//! ") || line == "//!" || line.starts_with("#![allow(");
+    let head = example
+        .strip_suffix(&shown)
+        .expect("README's src/main.rs is the end of examples/orders.rs");
+    let is_apart = |line: &str| {
+        line.is_empty()
+            || line.starts_with("//! ")
+            || line == "//!"
+            || line.starts_with("#![allow(")
+    };
     let more: Vec<_> = head.lines().filter(|line| !is_apart(line)).collect();
     assert!(more.is_empty(), "README leaves this out: {more:#?}");
 }
@@ -207,7 +233,8 @@ fn readmes_service_depends_on_exactly_what_its_program_uses() {
     let readme = read("README.md");
     let (manifest, program) = (shown(&readme, "Cargo.toml"), shown(&readme, "src/main.rs"));
     let dependencies = |manifest: &str| -> Vec<String> {
-        let section = manifest.split("[dependencies]\n").nth(1).unwrap().split("\n[").next().unwrap();
+        let section =
+            manifest.split("[dependencies]\n").nth(1).unwrap().split("\n[").next().unwrap();
         let lines = section.lines().filter(|line| !line.starts_with('#'));
         lines.filter_map(|line| Some(line.split_once([' ', '.'])?.0.to_owned())).collect()
     };

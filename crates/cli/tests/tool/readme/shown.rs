@@ -1,15 +1,17 @@
 //! Output as a page shows it: with masks for what differs from run to run. Pure.
 
-/// The lines of an output that any run prints alike. Ages and the ids of runs are masked, and the columns of a table are as wide as what
-/// is in them, so a space between two columns stands for any number of them.
+/// The lines of an output that any run prints alike. Ages and the ids of runs are masked, and the
+/// columns of a table are as wide as what is in them, so a space between two columns stands for any
+/// number of them.
 pub(super) fn masked<'a>(lines: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     lines.into_iter().map(|line| cells(line).map(mask).collect::<Vec<_>>().join(" | ")).collect()
 }
 
-/// What the service prints, by order: two orders are handled at the same time, so only the lines of one have a sequence. A comment is the
-/// page's own.
+/// What the service prints, by order: two orders are handled at the same time, so only the lines of
+/// one have a sequence. A comment is the page's own.
 pub(super) fn by_order<'a>(lines: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
-    let mut lines: Vec<_> = lines.into_iter().map(|line| line.split(" #").next().unwrap_or(line).trim_end()).collect();
+    let mut lines: Vec<_> =
+        lines.into_iter().map(|line| line.split(" #").next().unwrap_or(line).trim_end()).collect();
     lines.sort_by_key(|line| line.split([' ', ',']).nth(1));
     lines
 }
@@ -54,6 +56,10 @@ fn ages_runs_and_widths_are_masked_and_nothing_else() {
 
 #[test]
 fn lines_of_one_order_keep_their_sequence() {
-    let printed = ["order 8, attempt 1", "order 7, attempt 1", "order 8 ends", "order 7 ends   # soon"];
-    assert_eq!(by_order(printed), ["order 7, attempt 1", "order 7 ends", "order 8, attempt 1", "order 8 ends"]);
+    let printed =
+        ["order 8, attempt 1", "order 7, attempt 1", "order 8 ends", "order 7 ends   # soon"];
+    assert_eq!(
+        by_order(printed),
+        ["order 7, attempt 1", "order 7 ends", "order 8, attempt 1", "order 8 ends"]
+    );
 }

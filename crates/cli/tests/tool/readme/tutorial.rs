@@ -1,4 +1,5 @@
-//! The tutorial. Its service is examples/tutorial.rs, whose test runs with those of the examples. Its dashboards need images that are not here.
+//! The tutorial. Its service is examples/tutorial.rs, whose test runs with those of the examples.
+//! Its dashboards need images that are not here.
 
 use rehop_testing::{Broker, eventually};
 
@@ -33,11 +34,17 @@ async fn what_the_tutorial_types_works_and_prints_what_it_shows() {
     let first = section(&page, "## 1. ", "## 2. ");
     assert!(page.contains(&format!("`{LIMITS}` prints")));
     let printed = crate::process::Tool::of(reader.shell(LIMITS)).finished().await.out;
-    assert!(masked(printed.lines()).ends_with(&masked(first[0].lines.iter().copied())), "{printed}");
+    assert!(
+        masked(printed.lines()).ends_with(&masked(first[0].lines.iter().copied())),
+        "{printed}"
+    );
 
     reader.starts("REHOP_PROFILE=development cargo run", "tutorial").await;
     let readme = blocks(&readme);
-    let publish = readme.iter().flat_map(Block::typed).filter(|typed| typed.command.starts_with("rehop publish "));
+    let publish = readme
+        .iter()
+        .flat_map(Block::typed)
+        .filter(|typed| typed.command.starts_with("rehop publish "));
     for typed in publish {
         reader.types(&typed).await;
     }
@@ -54,7 +61,11 @@ async fn what_the_tutorial_types_works_and_prints_what_it_shows() {
             let service = reader.service.as_ref().unwrap();
             eventually(SOON, "the service prints what the page shows", async || {
                 let printed = service.out.text();
-                if printed.lines().collect::<Vec<_>>().ends_with(&block.lines) { Ok(true) } else { Err(printed) }
+                if printed.lines().collect::<Vec<_>>().ends_with(&block.lines) {
+                    Ok(true)
+                } else {
+                    Err(printed)
+                }
             })
             .await
             .unwrap();
@@ -74,11 +85,19 @@ fn the_tutorials_service_and_its_test_are_the_example() {
     for block in code {
         let text: String = block.lines.iter().map(|line| format!("{line}\n")).collect();
         let indented: String = block.lines.iter().map(|line| format!("    {line}\n")).collect();
-        assert!(example.contains(&text) || example.contains(&indented), "the example does not have {text}");
+        assert!(
+            example.contains(&text) || example.contains(&indented),
+            "the example does not have {text}"
+        );
     }
-    let main =
-        |program: &str| program.split_once("#[tokio::main]\n").unwrap().1.split_once("\n}\n").unwrap().0.to_owned();
+    let main = |program: &str| {
+        program.split_once("#[tokio::main]\n").unwrap().1.split_once("\n}\n").unwrap().0.to_owned()
+    };
     let (readmes, tutorials) = (main(&read("examples/orders.rs")), main(&example));
     let gone: Vec<_> = readmes.lines().filter(|line| !tutorials.contains(line)).collect();
-    assert_eq!(gone.len(), 3, "README's main without the three lines that the tutorial replaces: {gone:#?}");
+    assert_eq!(
+        gone.len(),
+        3,
+        "README's main without the three lines that the tutorial replaces: {gone:#?}"
+    );
 }

@@ -15,8 +15,7 @@ pub(super) fn check(subject: &Subject, seen: &Observed) -> Vec<Finding> {
     let nodes = seen.management.iter().flat_map(|management| &management.nodes);
     let mut found: Vec<_> = nodes.flat_map(node).collect();
     if seen.is_blocked && !found.iter().any(|finding| finding.check == Check::Alarm) {
-        let is_blocked =
-            "it blocks connections that publish, so a memory or disk alarm is raised, and copies are not confirmed";
+        let is_blocked = "it blocks connections that publish, so a memory or disk alarm is raised, and copies are not confirmed";
         let remedy = "run `rabbitmq-diagnostics alarms` to see which; free memory or disk space on that node";
         found.push(Finding::new(Check::Alarm, "the cluster", is_blocked, remedy));
     }
@@ -24,8 +23,13 @@ pub(super) fn check(subject: &Subject, seen: &Observed) -> Vec<Finding> {
     let Some(management) = &seen.management else { return found };
     found.extend(versions(&management.nodes));
     found.extend(subject.configs.iter().filter_map(|config| native(config, &management.nodes)));
-    found.extend(subject.configs.iter().filter_map(|config| delayed_exchange(config, subject, management)));
-    let disabled = management.flags.iter().filter(|flag| flag.state == "disabled" && flag.stability == "stable");
+    found.extend(
+        subject.configs.iter().filter_map(|config| delayed_exchange(config, subject, management)),
+    );
+    let disabled = management
+        .flags
+        .iter()
+        .filter(|flag| flag.state == "disabled" && flag.stability == "stable");
     let names: Vec<_> = disabled.map(|flag| flag.name.as_str()).collect();
     if !names.is_empty() {
         found.push(Finding::new(
@@ -48,11 +52,14 @@ fn frames(frame_max: u32) -> Option<Finding> {
     let seen = format!(
         "a frame may have {frame_max} bytes: a message whose headers leave no room for rehop's is parked instead of waiting"
     );
-    let remedy = format!("set frame_max of the broker, and of broker.url if it has one, to {DEFAULT}, the default");
+    let remedy = format!(
+        "set frame_max of the broker, and of broker.url if it has one, to {DEFAULT}, the default"
+    );
     Some(Finding::new(Check::FramesSmall, "the connection", seen, remedy))
 }
 
-/// Only 4.3 and later know delayed retries; earlier versions take the arguments and ignore them (3.10 and 4.0).
+/// Only 4.3 and later know delayed retries; earlier versions take the arguments and ignore them
+/// (3.10 and 4.0).
 fn native(config: &QueueConfig, nodes: &[Node]) -> Option<Finding> {
     if config.policy.strategy() != WaitStrategy::Native {
         return None;
@@ -70,8 +77,13 @@ fn native(config: &QueueConfig, nodes: &[Node]) -> Option<Finding> {
 /// The plugin that provides the delayed exchange.
 const PLUGIN: &str = "rabbitmq_delayed_message_exchange";
 
-/// A node without the plugin refuses to declare the exchange, and cannot route what another one has declared.
-fn delayed_exchange(config: &QueueConfig, subject: &Subject, management: &Management) -> Option<Finding> {
+/// A node without the plugin refuses to declare the exchange, and cannot route what another one has
+/// declared.
+fn delayed_exchange(
+    config: &QueueConfig,
+    subject: &Subject,
+    management: &Management,
+) -> Option<Finding> {
     if config.policy.strategy() != WaitStrategy::DelayedExchange {
         return None;
     }
@@ -81,7 +93,8 @@ fn delayed_exchange(config: &QueueConfig, subject: &Subject, management: &Manage
         return None;
     }
     // A stopped node does not tell what it has.
-    let node = management.nodes.iter().find(|node| node.version().is_some() && !node.has(PLUGIN))?;
+    let node =
+        management.nodes.iter().find(|node| node.version().is_some() && !node.has(PLUGIN))?;
     let seen = format!(
         "retry.strategy is \"delayed-exchange\", and node {} does not have the plugin {PLUGIN}, or has not enabled it",
         node.name
@@ -98,12 +111,21 @@ fn node(node: &Node) -> Vec<Finding> {
     }
     let mut found = Vec::new();
     for (is_raised, kind, remedy) in [
-        (node.mem_alarm, "memory", "find what uses the memory: long queues, many connections; or give the node more"),
-        (node.disk_free_alarm, "disk", "free disk space on the node, or lower disk_free_limit if it is too high"),
+        (
+            node.mem_alarm,
+            "memory",
+            "find what uses the memory: long queues, many connections; or give the node more",
+        ),
+        (
+            node.disk_free_alarm,
+            "disk",
+            "free disk space on the node, or lower disk_free_limit if it is too high",
+        ),
     ] {
         if is_raised {
-            let seen =
-                format!("a {kind} alarm: publishers are blocked in the whole cluster, and copies are not confirmed");
+            let seen = format!(
+                "a {kind} alarm: publishers are blocked in the whole cluster, and copies are not confirmed"
+            );
             found.push(Finding::new(Check::Alarm, object.clone(), seen, remedy));
         }
     }
@@ -129,7 +151,8 @@ fn versions(nodes: &[Node]) -> Option<Finding> {
     if by_version.len() < 2 {
         return None;
     }
-    let each = by_version.iter().map(|(version, nodes)| format!("{version} on {}", nodes.join(", ")));
+    let each =
+        by_version.iter().map(|(version, nodes)| format!("{version} on {}", nodes.join(", ")));
     let seen = each.collect::<Vec<_>>().join("; ");
     Some(Finding::new(
         Check::VersionsMixed,
@@ -146,19 +169,26 @@ fn members(name: &str, management: &Management) -> Vec<Finding> {
         return Vec::new();
     }
     let mut found = Vec::new();
-    let down: Vec<_> = members.iter().filter(|member| !details.online.contains(member)).cloned().collect();
+    let down: Vec<_> =
+        members.iter().filter(|member| !details.online.contains(member)).cloned().collect();
     let seen = format!("{} of {} members are down: {}", down.len(), members.len(), down.join(", "));
     if down.len() * 2 >= members.len() {
-        let remedy =
-            "start the nodes: until a majority is back the queue accepts and delivers nothing, and loses nothing";
+        let remedy = "start the nodes: until a majority is back the queue accepts and delivers nothing, and loses nothing";
         found.push(Finding::new(Check::WithoutMajority, queue(name), seen, remedy));
     } else if !down.is_empty() {
-        found.push(Finding::new(Check::MemberDown, queue(name), seen, "start the node, or remove it from the cluster"));
+        found.push(Finding::new(
+            Check::MemberDown,
+            queue(name),
+            seen,
+            "start the node, or remove it from the cluster",
+        ));
     }
     let running = management.nodes.iter().filter(|node| node.running).count();
     if members.len() < 3 && running >= 3 {
         let seen = format!("it has {} of the cluster's {running} nodes as members", members.len());
-        let remedy = format!("run `rabbitmq-queues grow <node> all --queue-pattern '^{name}$'` for more nodes");
+        let remedy = format!(
+            "run `rabbitmq-queues grow <node> all --queue-pattern '^{name}$'` for more nodes"
+        );
         found.push(Finding::new(Check::FewMembers, queue(name), seen, remedy));
     } else if members.len().is_multiple_of(2) {
         let seen = format!("it has {} members", members.len());

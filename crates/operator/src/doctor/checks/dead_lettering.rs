@@ -17,13 +17,19 @@ pub(super) fn check(subject: &Subject, seen: &Observed) -> Vec<Finding> {
     let Some(management) = &seen.management else { return Vec::new() };
     let found = subject.topology.queues.iter().filter_map(|wanted| {
         let details = management.queues.get(&wanted.name)?;
-        missing(wanted, details, subject, management).or_else(|| leads_wrong(wanted, details, subject, management))
+        missing(wanted, details, subject, management)
+            .or_else(|| leads_wrong(wanted, details, subject, management))
     });
     found.collect()
 }
 
 /// An exchange of rehop's own that is missing is a finding by itself.
-fn missing(wanted: &Queue, details: &QueueDetails, subject: &Subject, management: &Management) -> Option<Finding> {
+fn missing(
+    wanted: &Queue,
+    details: &QueueDetails,
+    subject: &Subject,
+    management: &Management,
+) -> Option<Finding> {
     let exchange = details.dead_letter_exchange()?;
     if management.exchanges.contains_key(exchange) || subject.is_own_exchange(exchange) {
         return None;
@@ -50,23 +56,33 @@ fn harm(details: &QueueDetails) -> &'static str {
     }
 }
 
-/// Finds a way back to the queue, or no way to any. Only in existing queues: those that rehop declares dead-letter to their parked queue.
-fn leads_wrong(wanted: &Queue, details: &QueueDetails, subject: &Subject, management: &Management) -> Option<Finding> {
+/// Finds a way back to the queue, or no way to any. Only in existing queues: those that rehop
+/// declares dead-letter to their parked queue.
+fn leads_wrong(
+    wanted: &Queue,
+    details: &QueueDetails,
+    subject: &Subject,
+    management: &Management,
+) -> Option<Finding> {
     if wanted.role != Role::Work || wanted.declare != Declare::Existing {
         return None;
     }
     let ways = ways(&wanted.name, management, &subject.names)?;
-    let is_own = |place: &Place| matches!(place, Place::Exchange(name) if subject.is_own_exchange(name));
+    let is_own =
+        |place: &Place| matches!(place, Place::Exchange(name) if subject.is_own_exchange(name));
     let is_absent = |place: &Place| management.absent.contains(place) && !is_own(place);
     match ways.back {
         Some(way) => Some(cycle(wanted, details, &way, &subject.names)),
-        None if !ways.arrive && ways.unknown.iter().all(is_absent) => Some(unroutable(wanted, details)),
+        None if !ways.arrive && ways.unknown.iter().all(is_absent) => {
+            Some(unroutable(wanted, details))
+        }
         None => None,
     }
 }
 
-/// A message at the delivery limit that would come back to its queue is in a dead-letter cycle. The broker drops it, or holds it in the
-/// queue from which it should go on (3.10, 4.0 and 4.3). A rejected message is not in one, and comes round forever.
+/// A message at the delivery limit that would come back to its queue is in a dead-letter cycle. The
+/// broker drops it, or holds it in the queue from which it should go on (3.10, 4.0 and 4.3). A
+/// rejected message is not in one, and comes round forever.
 fn cycle(wanted: &Queue, details: &QueueDetails, way: &WayBack, names: &Names) -> Finding {
     let by: String = way.through.iter().skip(1).map(|place| format!(", by {place}")).collect();
     let depends = match way.share {
@@ -80,7 +96,10 @@ fn cycle(wanted: &Queue, details: &QueueDetails, way: &WayBack, names: &Names) -
          another queue gets them too"
     };
     let source = source(details);
-    let seen = format!("{source} names {}, which leads back to this queue{by}{depends}: {harm}", target(details));
+    let seen = format!(
+        "{source} names {}, which leads back to this queue{by}{depends}: {harm}",
+        target(details)
+    );
     let remedy = if is_by_argument(details) {
         format!(
             "move to a queue that dead-letters to {:?} with the routing key {:?}; no policy overrides the argument",
@@ -96,7 +115,10 @@ fn cycle(wanted: &Queue, details: &QueueDetails, way: &WayBack, names: &Names) -
 /// The exchange is there, and takes none of these messages to a queue.
 fn unroutable(wanted: &Queue, details: &QueueDetails) -> Finding {
     let (source, target) = (source(details), target(details));
-    let seen = format!("{source} names {target}, from which no message reaches a queue: {}", harm(details));
+    let seen = format!(
+        "{source} names {target}, from which no message reaches a queue: {}",
+        harm(details)
+    );
     let bind = match details.dead_letter_exchange() {
         Some(exchange) => format!("bind a queue to exchange {exchange:?} that takes them"),
         None => "declare the queue that the routing key names".to_owned(),
@@ -108,7 +130,8 @@ fn unroutable(wanted: &Queue, details: &QueueDetails) -> Finding {
 /// Where the queue dead-letters to.
 fn target(details: &QueueDetails) -> String {
     let exchange = Place::Exchange(details.dead_letter_exchange().unwrap_or_default().to_owned());
-    let key = details.text("dead-letter-routing-key").map(|key| format!(" with the routing key {key:?}"));
+    let key =
+        details.text("dead-letter-routing-key").map(|key| format!(" with the routing key {key:?}"));
     format!("{exchange}{}", key.unwrap_or_default())
 }
 
@@ -119,5 +142,9 @@ fn is_by_argument(details: &QueueDetails) -> bool {
 
 /// What names the dead-letter exchange.
 fn source(details: &QueueDetails) -> String {
-    if is_by_argument(details) { "the argument x-dead-letter-exchange".to_owned() } else { details.policies() }
+    if is_by_argument(details) {
+        "the argument x-dead-letter-exchange".to_owned()
+    } else {
+        details.policies()
+    }
 }

@@ -17,7 +17,11 @@ pub(super) fn check(subject: &Subject, seen: &Observed) -> Vec<Finding> {
     bindings.filter_map(|binding| foreign(binding, subject, management)).collect()
 }
 
-fn foreign(binding: &BindingDetails, subject: &Subject, management: &Management) -> Option<Finding> {
+fn foreign(
+    binding: &BindingDetails,
+    subject: &Subject,
+    management: &Management,
+) -> Option<Finding> {
     let BindingDetails { source, destination, destination_type, .. } = binding;
     let taken = taken(binding, subject, management)?;
     let object = format!("binding of {destination_type} {destination:?} to exchange {source:?}");
@@ -55,29 +59,41 @@ impl Taken {
     }
 }
 
-/// Which messages a binding takes that rehop did not make. `None` for a binding in the form that rehop gives it, whether for these
-/// settings or for another service of the namespace.
+/// Which messages a binding takes that rehop did not make. `None` for a binding in the form that
+/// rehop gives it, whether for these settings or for another service of the namespace.
 ///
-/// Operators bind queues to the stray exchange when its queue is in trouble, and to that of receipts while they replay. Services send
-/// nothing to the exchange of discarded messages.
+/// Operators bind queues to the stray exchange when its queue is in trouble, and to that of
+/// receipts while they replay. Services send nothing to the exchange of discarded messages.
 fn taken(binding: &BindingDetails, subject: &Subject, management: &Management) -> Option<Taken> {
     let names = &subject.names;
     let (source, destination) = (binding.source.as_str(), binding.destination.as_str());
     let is_queue = binding.destination_type == "queue";
-    let ttl = |header: &str| required(binding, header).and_then(Value::as_u64).map(Duration::from_millis);
+    let ttl =
+        |header: &str| required(binding, header).and_then(Value::as_u64).map(Duration::from_millis);
     let (taken, is_rehops) = if source == names.wait() {
-        (Taken::Waiting, is_queue && ttl(WAIT_FOR).is_some_and(|ttl| names.tier(ttl) == destination))
+        (
+            Taken::Waiting,
+            is_queue && ttl(WAIT_FOR).is_some_and(|ttl| names.tier(ttl) == destination),
+        )
     } else if source == names.ladder() {
-        (Taken::Waiting, is_queue && ttl(WAIT_FOR).is_some_and(|ttl| names.rung(ttl) == destination))
+        (
+            Taken::Waiting,
+            is_queue && ttl(WAIT_FOR).is_some_and(|ttl| names.rung(ttl) == destination),
+        )
     } else if let Some(rung) = source.strip_prefix(&names.after_prefix()) {
         let next = rung.parse().ok().and_then(|rung| ttl(&then(rung)));
         (Taken::Waiting, is_queue && next.is_some_and(|next| names.rung(next) == destination))
     } else if source == names.return_() {
-        (Taken::Returning, is_queue && required(binding, RETURN_TO).is_some_and(|queue| queue == destination))
+        (
+            Taken::Returning,
+            is_queue && required(binding, RETURN_TO).is_some_and(|queue| queue == destination),
+        )
     } else if source == names.delay() {
         // What stands in for the plugin's exchange may lead home by a queue.
-        let is_plugins =
-            management.exchanges.get(source).is_some_and(|exchange| exchange.kind == ExchangeKind::Delayed.as_str());
+        let is_plugins = management
+            .exchanges
+            .get(source)
+            .is_some_and(|exchange| exchange.kind == ExchangeKind::Delayed.as_str());
         (Taken::Returning, !is_plugins || !is_queue && destination == names.return_())
     } else if source == names.park() {
         // The parked queue of another service's work queue may have any name.

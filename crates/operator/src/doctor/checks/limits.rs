@@ -2,7 +2,9 @@
 
 use super::queue;
 use crate::doctor::check::Check;
-use crate::doctor::observed::{DelayedRetry, DeliveryLimit, LIMIT_OUT_OF_REACH, Observed, QueueDetails};
+use crate::doctor::observed::{
+    DelayedRetry, DeliveryLimit, LIMIT_OUT_OF_REACH, Observed, QueueDetails,
+};
 use crate::doctor::report::Finding;
 use crate::doctor::subject::Subject;
 use rehop::settings::Declare;
@@ -23,20 +25,24 @@ pub(super) fn check(subject: &Subject, seen: &Observed) -> Vec<Finding> {
     found
 }
 
-/// The limit of a queue that rehop declares. The smaller of argument and policy applies (3.10, 4.0 and 4.3), but a negative policy
-/// changes nothing (4.0 and 4.3; 3.10 refuses it).
+/// The limit of a queue that rehop declares. The smaller of argument and policy applies (3.10, 4.0
+/// and 4.3), but a negative policy changes nothing (4.0 and 4.3; 3.10 refuses it).
 pub(in crate::doctor) fn delivery_limit(wanted: &Queue, details: &QueueDetails) -> Option<Finding> {
-    let Some(Argument::Number(ours)) = wanted.arguments.get("x-delivery-limit") else { return None };
-    let limit = details.policy_number("delivery-limit").filter(|limit| (0..*ours).contains(limit))?;
+    let Some(Argument::Number(ours)) = wanted.arguments.get("x-delivery-limit") else {
+        return None;
+    };
+    let limit =
+        details.policy_number("delivery-limit").filter(|limit| (0..*ours).contains(limit))?;
     let policies = details.policies();
     let (harm, remedy) = match wanted.role {
         Role::Parked => (
             "so looking at a parked message that often moves it to the stray queue",
             format!("exclude the queue from {policies}"),
         ),
-        Role::Discarded => {
-            ("so looking at a discarded message that often deletes it", format!("exclude the queue from {policies}"))
-        }
+        Role::Discarded => (
+            "so looking at a discarded message that often deletes it",
+            format!("exclude the queue from {policies}"),
+        ),
         Role::Stray => (
             "so a stray message that is looked at that often is held where no consumer can get it",
             format!("exclude the queue from {policies}"),
@@ -50,8 +56,8 @@ pub(in crate::doctor) fn delivery_limit(wanted: &Queue, details: &QueueDetails) 
     Some(Finding::new(Check::DeliveryLimitLowered, queue(&wanted.name), seen, remedy))
 }
 
-/// The limit that a queue of messages at rest has by its own argument. The broker's version is not known here, so a negative one counts
-/// as none, as on 4.x.
+/// The limit that a queue of messages at rest has by its own argument. The broker's version is not
+/// known here, so a negative one counts as none, as on 4.x.
 pub(in crate::doctor) fn argument_limit(wanted: &Queue, details: &QueueDetails) -> Option<Finding> {
     let DeliveryLimit::At(limit) = details.delivery_limit(None) else { return None };
     if limit >= LIMIT_OUT_OF_REACH || details.argument_number("delivery-limit") != Some(limit) {
@@ -86,10 +92,13 @@ fn length(wanted: &Queue, details: &QueueDetails) -> Option<Finding> {
     Some(Finding::new(Check::LengthLimit, queue(&wanted.name), seen, remedy))
 }
 
-/// With another overflow, at-least-once dead-lettering silently becomes at-most-once (3.10, 4.0 and 4.3).
+/// With another overflow, at-least-once dead-lettering silently becomes at-most-once (3.10, 4.0 and
+/// 4.3).
 fn overflow(wanted: &Queue, details: &QueueDetails) -> Option<Finding> {
     let refuses = Argument::Text("reject-publish".to_owned());
-    if wanted.arguments.get("x-overflow") != Some(&refuses) || !details.effective_policy.contains_key("overflow") {
+    if wanted.arguments.get("x-overflow") != Some(&refuses)
+        || !details.effective_policy.contains_key("overflow")
+    {
         return None;
     }
     let overflow = details.text("overflow").filter(|overflow| *overflow != "reject-publish")?;
@@ -109,7 +118,9 @@ fn ttl(wanted: &Queue, details: &QueueDetails) -> Option<Finding> {
         return None;
     }
     let harm = match wanted.role {
-        Role::Work => "messages that wait for a handler are dead-lettered, with no attempt and no error",
+        Role::Work => {
+            "messages that wait for a handler are dead-lettered, with no attempt and no error"
+        }
         Role::Wait => "messages return before their delay is over",
         Role::Parked => "parked messages move to the stray queue",
         Role::Stray => "stray messages are held where no consumer can get them",
@@ -118,7 +129,9 @@ fn ttl(wanted: &Queue, details: &QueueDetails) -> Option<Finding> {
     let source = source(details, "message-ttl");
     let seen = format!("{source} sets message-ttl {ttl} (ms): {harm}");
     let remedy = match wanted.role {
-        Role::Work => format!("remove it from {source}, and give messages a deadline with retry.max_age instead"),
+        Role::Work => format!(
+            "remove it from {source}, and give messages a deadline with retry.max_age instead"
+        ),
         _ => format!("exclude the queue from {source}"),
     };
     Some(Finding::new(Check::MessageTtl, queue(&wanted.name), seen, remedy))
@@ -127,12 +140,19 @@ fn ttl(wanted: &Queue, details: &QueueDetails) -> Option<Finding> {
 fn expiry(wanted: &Queue, details: &QueueDetails) -> Option<Finding> {
     let unused = details.smaller_number("expires")?;
     let source = source(details, "expires");
-    let seen = format!("{source} sets expires {unused} (ms): unused for so long, it is deleted with its messages");
-    Some(Finding::new(Check::QueueExpires, queue(&wanted.name), seen, format!("exclude the queue from {source}")))
+    let seen = format!(
+        "{source} sets expires {unused} (ms): unused for so long, it is deleted with its messages"
+    );
+    Some(Finding::new(
+        Check::QueueExpires,
+        queue(&wanted.name),
+        seen,
+        format!("exclude the queue from {source}"),
+    ))
 }
 
-/// Delayed retries, which only 4.3 has. Services return messages to work queues, and a look returns them to parked, stray and discarded ones.
-/// Wait queues get nothing back.
+/// Delayed retries, which only 4.3 has. Services return messages to work queues, and a look returns
+/// them to parked, stray and discarded ones. Wait queues get nothing back.
 pub(in crate::doctor) fn delayed_retry(wanted: &Queue, details: &QueueDetails) -> Option<Finding> {
     // The strategy `native` asks for it.
     if let Some(Argument::Number(delay)) = wanted.arguments.get("x-delayed-retry-min") {
@@ -161,19 +181,25 @@ fn native_delay(wanted: &Queue, details: &QueueDetails, delay: i64) -> Option<Fi
     let is_by_policy = details.has_delayed_retry_policy();
     let found = details.delayed_retry();
     let is_wanted = found == Some(DelayedRetry { kind: "returned", least: delay, longest: delay });
-    let by_arguments = QueueDetails { effective_policy: serde_json::Map::default(), ..details.clone() };
+    let by_arguments =
+        QueueDetails { effective_policy: serde_json::Map::default(), ..details.clone() };
     // If rehop declares the queue, `arguments-differ` finds other arguments.
     if is_wanted || by_arguments.delayed_retry() == found && wanted.declare == Declare::Own {
         return None;
     }
     let source = if is_by_policy { details.policies() } else { "its arguments".to_owned() };
     let (is, harm) = match found {
-        None => ("returned messages do not wait".to_owned(), "they come again at once, and soon have no attempts left"),
+        None => (
+            "returned messages do not wait".to_owned(),
+            "they come again at once, and soon have no attempts left",
+        ),
         Some(DelayedRetry { kind, least, longest }) => (
             format!("delayed-retry-type is {kind:?}, -min {least} and -max {longest}"),
             match kind {
                 // It delays what is rejected, and a wait is a nack.
-                "failed" => "messages that should wait come again at once, and soon have no attempts left",
+                "failed" => {
+                    "messages that should wait come again at once, and soon have no attempts left"
+                }
                 "all" => "immediate attempts wait too",
                 _ => "waits last for another time than the settings say",
             },
@@ -181,7 +207,9 @@ fn native_delay(wanted: &Queue, details: &QueueDetails, delay: i64) -> Option<Fi
     };
     let seen = format!("retry.strategy is \"native\", and with {source} {is}: {harm}");
     let remedy = match wanted.declare {
-        Declare::Own => format!("exclude the queue from {source}, or set retry.strategy = \"ladder\""),
+        Declare::Own => {
+            format!("exclude the queue from {source}, or set retry.strategy = \"ladder\"")
+        }
         _ => format!(
             "its owner sets delayed-retry-type \"returned\", and -min and -max {delay}, by arguments or a policy; or set \
              retry.strategy = \"ladder\""

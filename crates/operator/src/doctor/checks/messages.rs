@@ -19,9 +19,11 @@ const PARKED_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 pub(super) fn check(subject: &Subject, seen: &Observed, now: Timestamp) -> Vec<Finding> {
     let mut found = Vec::new();
     for wanted in &subject.topology.queues {
-        let details = seen.management.as_ref().and_then(|management| management.queues.get(&wanted.name));
+        let details =
+            seen.management.as_ref().and_then(|management| management.queues.get(&wanted.name));
         let ready = seen.queues.get(&wanted.name).map_or(0, |queue| queue.ready);
-        if let Some(stuck) = details.map(|details| details.messages_dlx).filter(|stuck| *stuck > 0) {
+        if let Some(stuck) = details.map(|details| details.messages_dlx).filter(|stuck| *stuck > 0)
+        {
             let seen = format!(
                 "{stuck} messages are neither ready nor delivered: the broker cannot dead-letter them, and tries every 3 minutes; \
                  32 of them block the others"
@@ -37,17 +39,24 @@ pub(super) fn check(subject: &Subject, seen: &Observed, now: Timestamp) -> Vec<F
             found.push(Finding::new(Check::DeadLetteringStuck, queue(&wanted.name), seen, remedy));
         }
         if wanted.role == Role::Stray && ready > 0 {
-            let seen = format!("it holds {ready} messages that matched no binding; nobody handles them");
+            let seen =
+                format!("it holds {ready} messages that matched no binding; nobody handles them");
             let remedy = "run `rehop topology declare`, then `rehop parked list --stray` to see where they belong";
             found.push(Finding::new(Check::StrayNotEmpty, queue(&wanted.name), seen, remedy));
         }
         if let Some(parked_at) = seen.oldest_parked.get(&wanted.name) {
             let age = now.since(*parked_at);
             if age > PARKED_FOR {
-                let age = format_duration(Duration::from_secs(age.as_secs() / 3600 * 3600)).to_string();
-                let seen = format!("it holds {ready} messages, and the oldest has been there for {age}");
+                let age =
+                    format_duration(Duration::from_secs(age.as_secs() / 3600 * 3600)).to_string();
+                let seen =
+                    format!("it holds {ready} messages, and the oldest has been there for {age}");
                 let work = wanted.name.as_str();
-                let owner = subject.configs.iter().find(|config| config.parked == work).map(|config| &config.queue);
+                let owner = subject
+                    .configs
+                    .iter()
+                    .find(|config| config.parked == work)
+                    .map(|config| &config.queue);
                 let remedy = format!(
                     "run `rehop parked list --queue {0}`, repair the cause, and `rehop parked replay --queue {0}`",
                     owner.map_or(work, String::as_str)

@@ -4,14 +4,18 @@ use serde_json::Value;
 
 use super::{is_present, queue};
 use crate::doctor::check::Check;
-use crate::doctor::observed::{BindingDetails, Difference, Observed, State, differences, exchange_differences, same};
+use crate::doctor::observed::{
+    BindingDetails, Difference, Observed, State, differences, exchange_differences, same,
+};
 use crate::doctor::report::Finding;
 use crate::doctor::subject::Subject;
 use rehop::settings::Declare;
 use rehop::topology::{Binding, ExchangeBinding, ExchangeKind};
 
-const DECLARE: &str = "run `rehop topology declare`, which creates what is missing and changes nothing else";
-pub(super) const PLAN: &str = "nothing can change it in place: `rehop topology plan` prints the steps";
+const DECLARE: &str =
+    "run `rehop topology declare`, which creates what is missing and changes nothing else";
+pub(super) const PLAN: &str =
+    "nothing can change it in place: `rehop topology plan` prints the steps";
 pub(in crate::doctor) const LEAST_PERMISSIONS: &str =
     "grant the permission: see \"Least permissions\" on the topology page";
 
@@ -21,37 +25,52 @@ pub(super) fn check(subject: &Subject, seen: &Observed) -> Vec<Finding> {
         let details = seen.management.as_ref().and_then(|it| it.exchanges.get(&exchange.name));
         let different = details.map(|details| exchange_differences(exchange, details));
         let state = seen.exchanges.get(&exchange.name);
-        of_state(&format!("exchange {:?}", exchange.name), Check::ExchangeMissing, state, different, &mut found);
+        of_state(
+            &format!("exchange {:?}", exchange.name),
+            Check::ExchangeMissing,
+            state,
+            different,
+            &mut found,
+        );
     }
     for name in subject.foreign_exchanges() {
         if seen.exchanges.get(name) == Some(&State::Missing) {
             let remedy = "declare it as its publishers do, or correct `bindings` in the settings";
-            found.push(Finding::new(Check::ExchangeMissing, format!("exchange {name:?}"), MISSING, remedy));
+            found.push(Finding::new(
+                Check::ExchangeMissing,
+                format!("exchange {name:?}"),
+                MISSING,
+                remedy,
+            ));
         }
     }
     for wanted in &subject.topology.queues {
         let details = seen.management.as_ref().and_then(|it| it.queues.get(&wanted.name));
         let different = match wanted.declare {
-            Declare::Own => details.map(|details| differences(&wanted.arguments, &details.arguments)),
+            Declare::Own => {
+                details.map(|details| differences(&wanted.arguments, &details.arguments))
+            }
             _ => Some(Vec::new()),
         };
         let state = seen.queues.get(&wanted.name).map(|queue| &queue.state);
         of_state(&queue(&wanted.name), Check::QueueMissing, state, different, &mut found);
     }
     found.extend(missing_bindings(subject, seen).map(|binding| {
-        let object = format!("binding of queue {:?} to exchange {:?}", binding.queue, binding.exchange);
+        let object =
+            format!("binding of queue {:?} to exchange {:?}", binding.queue, binding.exchange);
         Finding::new(Check::BindingMissing, object, MISSING, DECLARE)
     }));
     found.extend(missing_exchange_bindings(subject, seen).map(|binding| {
-        let object = format!("binding of exchange {:?} to exchange {:?}", binding.destination, binding.source);
+        let object = format!(
+            "binding of exchange {:?} to exchange {:?}",
+            binding.destination, binding.source
+        );
         let seen = "it does not exist, so messages whose wait is over are lost";
         Finding::new(Check::BindingMissing, object, seen, DECLARE)
     }));
-    found.extend(
-        seen.denied
-            .iter()
-            .map(|denied| Finding::new(Check::PermissionMissing, &denied.what, &denied.problem, LEAST_PERMISSIONS)),
-    );
+    found.extend(seen.denied.iter().map(|denied| {
+        Finding::new(Check::PermissionMissing, &denied.what, &denied.problem, LEAST_PERMISSIONS)
+    }));
     found.extend(seen.report_denied.as_ref().map(|problem| {
         let object = format!("publishing to exchange {:?}", subject.names.report());
         let seen = format!("{problem}; so the fate of replayed messages stays unknown, and a canary never ends well");
@@ -62,8 +81,9 @@ pub(super) fn check(subject: &Subject, seen: &Observed) -> Vec<Finding> {
 
 const MISSING: &str = "it does not exist";
 
-/// `different` is what the management API showed. Without it, the broker's own comparison counts, and also where that alone finds
-/// something: which arguments the broker compares depends on its version.
+/// `different` is what the management API showed. Without it, the broker's own comparison counts,
+/// and also where that alone finds something: which arguments the broker compares depends on its
+/// version.
 fn of_state(
     object: &str,
     missing: Check,
@@ -82,14 +102,21 @@ fn of_state(
             found.push(Finding::new(Check::PermissionMissing, object, problem, LEAST_PERMISSIONS));
         }
         Some(State::Present { difference }) => {
-            let all = different.filter(|all| !all.is_empty()).unwrap_or_else(|| difference.iter().cloned().collect());
+            let all = different
+                .filter(|all| !all.is_empty())
+                .unwrap_or_else(|| difference.iter().cloned().collect());
             found.extend(all.into_iter().map(|difference| {
                 let Difference { argument, wanted, found } = difference;
                 let check = match argument.as_str() {
                     "alternate-exchange" => Check::NoAlternateExchange,
                     _ => Check::ArgumentsDiffer,
                 };
-                Finding::new(check, object, format!("{argument} is {found}, and the settings ask for {wanted}"), PLAN)
+                Finding::new(
+                    check,
+                    object,
+                    format!("{argument} is {found}, and the settings ask for {wanted}"),
+                    PLAN,
+                )
             }));
         }
     }
@@ -101,10 +128,13 @@ pub(in crate::doctor) fn missing_bindings<'a>(
     seen: &'a Observed,
 ) -> impl Iterator<Item = &'a Binding> {
     subject.topology.bindings.iter().filter(|binding| {
-        let Some(bindings) = seen.management.as_ref().and_then(|it| it.bindings.get(&binding.queue)) else {
+        let Some(bindings) =
+            seen.management.as_ref().and_then(|it| it.bindings.get(&binding.queue))
+        else {
             return false;
         };
-        is_present(seen, &binding.queue) && !bindings.iter().any(|found| is_same_binding(binding, found))
+        is_present(seen, &binding.queue)
+            && !bindings.iter().any(|found| is_same_binding(binding, found))
     })
 }
 
@@ -117,15 +147,20 @@ pub(in crate::doctor) fn missing_exchange_bindings<'a>(
     subject.topology.exchange_bindings.iter().filter(move |binding| {
         let Some(management) = &seen.management else { return false };
         // An exchange of another type may lead on in another way.
-        let is_delayed = management.exchanges.get(&binding.source).is_some_and(|source| source.kind == delayed);
-        let sources = management.sources.get(&binding.destination).map(Vec::as_slice).unwrap_or_default();
-        let is_present = matches!(seen.exchanges.get(&binding.destination), Some(State::Present { .. }));
+        let is_delayed =
+            management.exchanges.get(&binding.source).is_some_and(|source| source.kind == delayed);
+        let sources =
+            management.sources.get(&binding.destination).map(Vec::as_slice).unwrap_or_default();
+        let is_present =
+            matches!(seen.exchanges.get(&binding.destination), Some(State::Present { .. }));
         is_delayed && is_present && !sources.iter().any(|found| found.source == binding.source)
     })
 }
 
 fn is_same_binding(wanted: &Binding, found: &BindingDetails) -> bool {
-    let argument = |(name, value)| found.arguments.get::<String>(name).is_some_and(|found: &Value| same(value, found));
+    let argument = |(name, value)| {
+        found.arguments.get::<String>(name).is_some_and(|found: &Value| same(value, found))
+    };
     wanted.exchange == found.source
         && wanted.routing_key == found.routing_key
         && wanted.arguments.len() == found.arguments.len()

@@ -8,7 +8,8 @@ use crate::doctor::subject::Subject;
 use rehop::internals::QueueConfig;
 use rehop::settings::Declare;
 
-pub(super) const POLICY: &str = "set the policy that `rehop topology export --format policies` prints";
+pub(super) const POLICY: &str =
+    "set the policy that `rehop topology export --format policies` prints";
 
 pub(super) fn check(subject: &Subject, seen: &Observed) -> Vec<Finding> {
     let Some(management) = &seen.management else { return Vec::new() };
@@ -47,11 +48,12 @@ fn of_type(config: &QueueConfig, details: &QueueDetails) -> Option<Finding> {
     Some(Finding::new(Check::QueueTypeDiffers, queue(&config.queue), seen, remedy))
 }
 
-/// A single active consumer is what keeps the order, and costs speed. A queue that rehop declares has one as the settings say, or has
-/// other arguments than they ask for.
+/// A single active consumer is what keeps the order, and costs speed. A queue that rehop declares
+/// has one as the settings say, or has other arguments than they ask for.
 fn order(config: &QueueConfig, details: &QueueDetails) -> Option<Finding> {
     let has_single =
-        details.arguments.get("x-single-active-consumer").and_then(serde_json::Value::as_bool) == Some(true);
+        details.arguments.get("x-single-active-consumer").and_then(serde_json::Value::as_bool)
+            == Some(true);
     match (config.order.is_kept(), has_single) {
         (false, true) => Some(Finding::new(
             Check::SingleActiveConsumer,
@@ -73,7 +75,8 @@ fn limit(config: &QueueConfig, details: &QueueDetails, version: Option<&str>) ->
     let wanted = i64::from(config.policy.delivery_limit());
     let set = details.delivery_limit(version);
     // 4.0 and later have a default limit; 3.10 has none.
-    let default = version.and_then(|version| if version.starts_with("3.") { None } else { Some(20) });
+    let default =
+        version.and_then(|version| if version.starts_with("3.") { None } else { Some(20) });
     let effective = match set {
         DeliveryLimit::At(limit) => Some(limit),
         DeliveryLimit::Unset => default,
@@ -81,10 +84,15 @@ fn limit(config: &QueueConfig, details: &QueueDetails, version: Option<&str>) ->
     };
     let said = match (set, effective) {
         (DeliveryLimit::Unset, Some(limit)) => {
-            format!("it has no delivery limit of its own, so the broker's default of {limit} applies")
+            format!(
+                "it has no delivery limit of its own, so the broker's default of {limit} applies"
+            )
         }
         (_, Some(limit)) => format!("its delivery limit is {limit}"),
-        (_, None) => "it has no delivery limit: a message that crashes its consumer comes again forever".to_owned(),
+        (_, None) => {
+            "it has no delivery limit: a message that crashes its consumer comes again forever"
+                .to_owned()
+        }
     };
     let seen = format!("{said}, and retry.delivery_limit is {wanted}");
     let check = match effective {
@@ -101,9 +109,14 @@ fn limit(config: &QueueConfig, details: &QueueDetails, version: Option<&str>) ->
 
 fn dead_lettering(config: &QueueConfig, details: &QueueDetails, park: &str) -> Option<Finding> {
     let object = queue(&config.queue);
-    let missing = |seen: String| Some(Finding::new(Check::NoDeadLetterExchange, object.clone(), seen, POLICY));
+    let missing = |seen: String| {
+        Some(Finding::new(Check::NoDeadLetterExchange, object.clone(), seen, POLICY))
+    };
     let Some(exchange) = details.text("dead-letter-exchange") else {
-        return missing("it has no dead-letter exchange: the broker drops messages at the delivery limit".to_owned());
+        return missing(
+            "it has no dead-letter exchange: the broker drops messages at the delivery limit"
+                .to_owned(),
+        );
     };
     let key = details.text("dead-letter-routing-key");
     if exchange == park && key != Some(&config.queue) {

@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::doctor::observed::{
-    BindingDetails, DeliveryLimit, Difference, ExchangeDetails, Flag, Management, Node, Place, QueueDetails, QueueState,
+    BindingDetails, DeliveryLimit, Difference, ExchangeDetails, Flag, Management, Node, Place,
+    QueueDetails, QueueState,
 };
 use rehop::Backoff;
 use rehop::Settings;
@@ -37,13 +38,16 @@ fn healthy(subject: &Subject) -> Observed {
     for exchange in &subject.topology.exchanges {
         seen.exchanges.insert(exchange.name.clone(), present.clone());
         let details = json!({ "type": exchange.kind.as_str(), "arguments": exchange.arguments });
-        management.exchanges.insert(exchange.name.clone(), serde_json::from_value(details).unwrap());
+        management
+            .exchanges
+            .insert(exchange.name.clone(), serde_json::from_value(details).unwrap());
     }
     // Somebody else's.
     management.exchanges.insert("theirs".to_owned(), ExchangeDetails::default());
     for queue in &subject.topology.queues {
         let consumers = u32::from(queue.role == rehop::topology::Role::Work);
-        seen.queues.insert(queue.name.clone(), QueueState { state: present.clone(), ready: 0, consumers });
+        seen.queues
+            .insert(queue.name.clone(), QueueState { state: present.clone(), ready: 0, consumers });
         management.queues.insert(queue.name.clone(), details(&queue.name, &queue.arguments));
         let bindings = subject.topology.bindings.iter().filter(|binding| binding.queue == queue.name).map(|binding| {
             json!({ "source": binding.exchange, "routing_key": binding.routing_key, "arguments": binding.arguments })
@@ -53,7 +57,9 @@ fn healthy(subject: &Subject) -> Observed {
     }
     for binding in &subject.topology.exchange_bindings {
         let sources = json!([{ "source": binding.source }]);
-        management.sources.insert(binding.destination.clone(), serde_json::from_value(sources).unwrap());
+        management
+            .sources
+            .insert(binding.destination.clone(), serde_json::from_value(sources).unwrap());
         lead(
             &mut management,
             &binding.source,
@@ -61,7 +67,8 @@ fn healthy(subject: &Subject) -> Observed {
         );
     }
     for Binding { exchange, queue, routing_key, arguments, .. } in &subject.topology.bindings {
-        let binding = json!({ "destination": queue, "routing_key": routing_key, "arguments": arguments });
+        let binding =
+            json!({ "destination": queue, "routing_key": routing_key, "arguments": arguments });
         lead(&mut management, exchange, binding);
     }
     seen.frame_max = 131_072;
@@ -134,10 +141,18 @@ fn what_is_missing_or_different_is_found() {
     };
     assert_eq!(found(&settings(), state(State::Missing)), ["queue-missing"]);
     let problem = || "no".to_owned();
-    assert_eq!(found(&settings(), state(State::Hidden { problem: problem() })), ["permission-missing"]);
-    assert_eq!(found(&settings(), state(State::Unavailable { problem: problem() })), ["queue-unavailable"]);
     assert_eq!(
-        found(&settings(), |seen| drop(seen.exchanges.insert("ns.wait".to_owned(), State::Missing))),
+        found(&settings(), state(State::Hidden { problem: problem() })),
+        ["permission-missing"]
+    );
+    assert_eq!(
+        found(&settings(), state(State::Unavailable { problem: problem() })),
+        ["queue-unavailable"]
+    );
+    assert_eq!(
+        found(&settings(), |seen| drop(
+            seen.exchanges.insert("ns.wait".to_owned(), State::Missing)
+        )),
         ["exchange-missing"]
     );
     assert_eq!(found(&settings(), |seen| queue(seen, "orders").arguments.clear()).len(), 6);
@@ -154,22 +169,37 @@ fn what_is_missing_or_different_is_found() {
         ["no-alternate-exchange"]
     );
     assert_eq!(
-        found(&settings(), |seen| seen.management.as_mut().unwrap().exchanges.get_mut("ns.park").unwrap().kind =
-            "topic".into()),
+        found(&settings(), |seen| seen
+            .management
+            .as_mut()
+            .unwrap()
+            .exchanges
+            .get_mut("ns.park")
+            .unwrap()
+            .kind = "topic".into()),
         ["arguments-differ"]
     );
     assert_eq!(
-        found(&settings(), |seen| seen.management.as_mut().unwrap().bindings.get_mut("orders").unwrap().clear()),
+        found(&settings(), |seen| seen
+            .management
+            .as_mut()
+            .unwrap()
+            .bindings
+            .get_mut("orders")
+            .unwrap()
+            .clear()),
         ["binding-missing"]
     );
     let by_broker = |seen: &mut Observed| {
-        let [argument, wanted, found] = ["x-quorum-initial-group-size", "none", "'1'"].map(str::to_owned);
+        let [argument, wanted, found] =
+            ["x-quorum-initial-group-size", "none", "'1'"].map(str::to_owned);
         let difference = Some(Difference { argument, wanted, found });
         seen.queues.get_mut("orders").unwrap().state = State::Present { difference };
     };
     assert_eq!(found(&settings(), by_broker), ["arguments-differ"], "the broker alone compares it");
     let mut bound = settings();
-    bound.queue_mut("orders").bindings = vec![rehop::settings::BindingSettings::new("shop", "order.*")];
+    bound.queue_mut("orders").bindings =
+        vec![rehop::settings::BindingSettings::new("shop", "order.*")];
     assert_eq!(
         found(&bound, |seen| drop(seen.exchanges.insert("shop".to_owned(), State::Missing))),
         ["exchange-missing"]
@@ -185,9 +215,18 @@ fn a_binding_with_another_key_or_other_arguments_is_not_the_one_that_is_asked_fo
         })
     };
     assert_eq!(changed("orders.parked", |it| it.source = "shop".to_owned()), ["binding-missing"]);
-    assert_eq!(changed("orders.parked", |it| it.routing_key = "order".to_owned()), ["binding-missing"]);
-    assert_eq!(changed("orders", |it| it.arguments["rehop-return-to"] = "bills".into()), ["binding-missing"]);
-    assert_eq!(changed("orders", |it| drop(it.arguments.insert("tenant".to_owned(), 1.into()))), ["binding-missing"]);
+    assert_eq!(
+        changed("orders.parked", |it| it.routing_key = "order".to_owned()),
+        ["binding-missing"]
+    );
+    assert_eq!(
+        changed("orders", |it| it.arguments["rehop-return-to"] = "bills".into()),
+        ["binding-missing"]
+    );
+    assert_eq!(
+        changed("orders", |it| drop(it.arguments.insert("tenant".to_owned(), 1.into()))),
+        ["binding-missing"]
+    );
 }
 
 #[test]
@@ -200,7 +239,8 @@ fn a_delayed_exchange_that_leads_nowhere_is_found() {
     // What stands in for it may lead home by a queue.
     let stand_in = |seen: &mut Observed| {
         unbound(seen);
-        seen.management.as_mut().unwrap().exchanges.get_mut("ns.delay").unwrap().kind = "fanout".to_owned();
+        seen.management.as_mut().unwrap().exchanges.get_mut("ns.delay").unwrap().kind =
+            "fanout".to_owned();
     };
     assert_eq!(found(&delayed, stand_in), ["arguments-differ"]);
 }
@@ -227,7 +267,11 @@ fn a_binding_by_which_copies_go_elsewhere_is_found() {
             "are parked",
         ),
         ("ns.wait", json!({ "destination": "audit" }), "that wait"),
-        ("ns.wait", json!({ "destination": "audit", "arguments": all("rehop-wait-for", 10_000.into()) }), "that wait"),
+        (
+            "ns.wait",
+            json!({ "destination": "audit", "arguments": all("rehop-wait-for", 10_000.into()) }),
+            "that wait",
+        ),
         (
             "ns.wait",
             json!({ "destination": "ns.wait.10000", "arguments": all("rehop-wait-for", 60_000.into()) }),
@@ -259,12 +303,17 @@ fn a_binding_by_which_copies_go_elsewhere_is_found() {
             "have waited",
         ),
         ("ns.delay", json!({ "destination": "orders" }), "have waited"),
-        ("ns.delay", json!({ "destination": "audit", "destination_type": "exchange" }), "have waited"),
+        (
+            "ns.delay",
+            json!({ "destination": "audit", "destination_type": "exchange" }),
+            "have waited",
+        ),
     ] {
         let found = bound(exchange, binding.clone());
         let [finding] = &found[..] else { panic!("{exchange} {binding}: {found:?}") };
         let kind = binding["destination_type"].as_str().unwrap_or("queue");
-        let object = format!("binding of {kind} {} to exchange {exchange:?}", binding["destination"]);
+        let object =
+            format!("binding of {kind} {} to exchange {exchange:?}", binding["destination"]);
         assert_eq!((finding.check, &finding.object), (Check::ForeignBinding, &object));
         assert!(finding.seen.contains(says), "{}", finding.seen);
     }
@@ -276,10 +325,22 @@ fn the_bindings_of_other_services_and_those_that_operators_need_are_no_complaint
     let all = |header: &str, value: Value| json!({ "x-match": "all", header: value });
     for (exchange, binding) in [
         ("ns.park", json!({ "destination": "set-aside", "routing_key": "invoices" })),
-        ("ns.wait", json!({ "destination": "ns.wait.7000", "arguments": all("rehop-wait-for", 7_000.into()) })),
-        ("ns.ladder", json!({ "destination": "ns.ladder.750", "arguments": all("rehop-wait-for", 750.into()) })),
-        ("ns.after.3000", json!({ "destination": "ns.ladder.750", "arguments": all("rehop-then-3000", 750.into()) })),
-        ("ns.return", json!({ "destination": "invoices", "arguments": all("rehop-return-to", "invoices".into()) })),
+        (
+            "ns.wait",
+            json!({ "destination": "ns.wait.7000", "arguments": all("rehop-wait-for", 7_000.into()) }),
+        ),
+        (
+            "ns.ladder",
+            json!({ "destination": "ns.ladder.750", "arguments": all("rehop-wait-for", 750.into()) }),
+        ),
+        (
+            "ns.after.3000",
+            json!({ "destination": "ns.ladder.750", "arguments": all("rehop-then-3000", 750.into()) }),
+        ),
+        (
+            "ns.return",
+            json!({ "destination": "invoices", "arguments": all("rehop-return-to", "invoices".into()) }),
+        ),
         ("ns.stray", json!({ "destination": "ns.stray.2" })),
         ("ns.report", json!({ "destination": "ns.op.fates.1", "routing_key": "1" })),
         ("ns.discarded", json!({ "destination": "archive" })),
@@ -296,7 +357,9 @@ fn order_needs_a_single_active_consumer_which_is_no_complaint_then() {
     ordered.consume.order = Some(Order::Queue);
     ordered.retry.strategy = Some(WaitStrategy::InProcess);
     assert_eq!(found(&ordered, |_| {}), [""; 0]);
-    let own = found(&ordered, |seen| drop(queue(seen, "orders").arguments.remove("x-single-active-consumer")));
+    let own = found(&ordered, |seen| {
+        drop(queue(seen, "orders").arguments.remove("x-single-active-consumer"))
+    });
     assert_eq!(own, ["arguments-differ"]);
     ordered.queue_mut("orders").declare = Declare::Existing;
     ordered.queue_mut("orders").queue_type = Some(QueueType::Quorum);
@@ -349,7 +412,12 @@ fn a_node_without_the_plugin_of_the_delayed_exchange_is_found() {
         node.applications.clear();
     };
     assert_eq!(with_second_node(stopped), ["node-down"], "it does not tell");
-    assert_eq!(found(&settings(), |seen| seen.management.as_mut().unwrap().nodes[0].applications.truncate(1)), [""; 0]);
+    assert_eq!(
+        found(&settings(), |seen| seen.management.as_mut().unwrap().nodes[0]
+            .applications
+            .truncate(1)),
+        [""; 0]
+    );
 }
 
 /// A policy's type goes before the argument's, and of the delays the smaller applies (4.3).
@@ -369,7 +437,8 @@ fn a_native_queue_whose_delay_is_not_what_the_settings_say_is_found() {
         })
     };
     let by_policy = |policies: &[(&str, Value)]| with(&native, policies, &[]);
-    let key = |rest: &str, value: Value| -> (String, Value) { (format!("delayed-retry-{rest}"), value) };
+    let key =
+        |rest: &str, value: Value| -> (String, Value) { (format!("delayed-retry-{rest}"), value) };
     for (rest, value) in [
         key("type", "disabled".into()),
         key("type", "failed".into()),
@@ -379,9 +448,12 @@ fn a_native_queue_whose_delay_is_not_what_the_settings_say_is_found() {
     ] {
         assert_eq!(by_policy(&[(rest.as_str(), value)]), ["native-delay-differs"], "{rest}");
     }
-    for (rest, value) in
-        [key("type", "returned".into()), key("min", 10_001.into()), key("max", 10_001.into()), key("max", 0.into())]
-    {
+    for (rest, value) in [
+        key("type", "returned".into()),
+        key("min", 10_001.into()),
+        key("max", 10_001.into()),
+        key("max", 0.into()),
+    ] {
         assert_eq!(by_policy(&[(rest.as_str(), value)]), [""; 0], "{rest}");
     }
     // Its own arguments are what the settings are compared with already.
@@ -393,11 +465,17 @@ fn a_native_queue_whose_delay_is_not_what_the_settings_say_is_found() {
         let found = with(&native, policies, arguments);
         found.into_iter().filter(|check| *check == "native-delay-differs").count()
     };
-    let none = ["x-delayed-retry-type", "x-delayed-retry-min", "x-delayed-retry-max"].map(|key| (key, Value::Null));
+    let none = ["x-delayed-retry-type", "x-delayed-retry-min", "x-delayed-retry-max"]
+        .map(|key| (key, Value::Null));
     assert_eq!(found_natively(&[], &[]), 0);
     assert_eq!(found_natively(&[], &none), 1, "nothing delays");
-    let whole: [(&str, Value); 2] = [("delayed-retry-type", "returned".into()), ("delayed-retry-min", 10_000.into())];
-    assert_eq!(found_natively(&whole, &none), 0, "the longest delay is the least where nothing sets it");
+    let whole: [(&str, Value); 2] =
+        [("delayed-retry-type", "returned".into()), ("delayed-retry-min", 10_000.into())];
+    assert_eq!(
+        found_natively(&whole, &none),
+        0,
+        "the longest delay is the least where nothing sets it"
+    );
     assert_eq!(found_natively(&whole[..1], &none), 1, "no delay, no wait");
 }
 
@@ -411,50 +489,83 @@ fn a_native_delay_that_differs_is_told_with_what_it_does() {
     native.retry.strategy = Some(WaitStrategy::Native);
     native.retry.delays = Some(Backoff::List(vec![Duration::from_secs(10)]));
     let at_once = "come again at once, and soon have no attempts left";
-    let is = |kind: &str, least: i64| format!("delayed-retry-type is {kind:?}, -min {least} and -max 10000");
+    let is = |kind: &str, least: i64| {
+        format!("delayed-retry-type is {kind:?}, -min {least} and -max 10000")
+    };
     for (key, value, expected) in [
         ("type", json!("disabled"), format!("returned messages do not wait: they {at_once}")),
-        ("type", json!("failed"), format!("{}: messages that should wait {at_once}", is("failed", 10_000))),
+        (
+            "type",
+            json!("failed"),
+            format!("{}: messages that should wait {at_once}", is("failed", 10_000)),
+        ),
         ("type", json!("all"), format!("{}: immediate attempts wait too", is("all", 10_000))),
-        ("min", json!(9_999), format!("{}: waits last for another time than the settings say", is("returned", 9_999))),
+        (
+            "min",
+            json!(9_999),
+            format!("{}: waits last for another time than the settings say", is("returned", 9_999)),
+        ),
     ] {
-        let seen = says(&native, |seen| policy(seen, "orders", &format!("delayed-retry-{key}"), value));
-        assert_eq!(seen, format!("retry.strategy is \"native\", and with policy \"theirs\" {expected}"));
+        let seen =
+            says(&native, |seen| policy(seen, "orders", &format!("delayed-retry-{key}"), value));
+        assert_eq!(
+            seen,
+            format!("retry.strategy is \"native\", and with policy \"theirs\" {expected}")
+        );
     }
     native.queues = theirs().queues;
     let seen = says(&native, |seen| queue(seen, "orders").arguments.clear());
-    let begins = "retry.strategy is \"native\", and with its arguments returned messages do not wait: ";
+    let begins =
+        "retry.strategy is \"native\", and with its arguments returned messages do not wait: ";
     assert!(seen.starts_with(begins), "{seen}");
 }
 
 #[test]
 fn frames_that_are_too_small_for_full_headers_are_found() {
     let frames = |bytes: u32| found(&settings(), |seen| seen.frame_max = bytes);
-    assert_eq!((frames(131_071), frames(131_072), frames(0)), (vec!["frames-small"], vec![], vec![]));
+    assert_eq!(
+        (frames(131_071), frames(131_072), frames(0)),
+        (vec!["frames-small"], vec![], vec![])
+    );
 }
 
 #[test]
 fn a_service_that_may_not_report_on_replayed_messages_is_found() {
-    assert_eq!(found(&settings(), |seen| seen.report_denied = Some("no".to_owned())), ["report-denied"]);
+    assert_eq!(
+        found(&settings(), |seen| seen.report_denied = Some("no".to_owned())),
+        ["report-denied"]
+    );
 }
 
 #[test]
 fn each_policy_that_takes_messages_out_of_a_queue_is_found_on_each_queue() {
     for name in ["orders", "orders.parked", "ns.stray", "ns.wait.10000"] {
         let check = |key: &str, value: i64, expected: &[&str]| {
-            assert_eq!(found(&settings(), |seen| policy(seen, name, key, value.into())), expected, "{key} on {name}");
+            assert_eq!(
+                found(&settings(), |seen| policy(seen, name, key, value.into())),
+                expected,
+                "{key} on {name}"
+            );
         };
         check("max-length", 5, &["length-limit"]);
         check("max-length-bytes", 5, &["length-limit"]);
         check("message-ttl", 5, &["message-ttl"]);
         check("expires", 5, &["queue-expires"]);
-        check("delivery-limit", 2, if name.contains("wait") { &[] } else { &["delivery-limit-lowered"] });
+        check(
+            "delivery-limit",
+            2,
+            if name.contains("wait") { &[] } else { &["delivery-limit-lowered"] },
+        );
         check("delivery-limit", 1 << 31, &[]);
         check("delivery-limit", -1, &[]);
     }
-    assert_eq!(found(&settings(), |seen| policy(seen, "ns.wait.10000", "message-ttl", 20_000.into())), [""; 0]);
-    let overflow =
-        |name: &str, overflow: &str| found(&settings(), |seen| policy(seen, name, "overflow", overflow.into()));
+    assert_eq!(
+        found(&settings(), |seen| policy(seen, "ns.wait.10000", "message-ttl", 20_000.into())),
+        [""; 0]
+    );
+    let overflow = |name: &str, overflow: &str| {
+        found(&settings(), |seen| policy(seen, name, "overflow", overflow.into()))
+    };
     for name in ["orders", "orders.parked", "ns.wait.10000"] {
         assert_eq!(overflow(name, "drop-head"), ["at-most-once"], "{name}");
         assert_eq!(overflow(name, "reject-publish"), [""; 0], "{name}");
@@ -488,7 +599,11 @@ fn a_policy_that_delays_returned_messages_is_found_on_the_queues_that_get_some_b
 #[test]
 fn a_length_limit_is_told_with_what_a_full_queue_does() {
     for (name, overflow, harm) in [
-        ("orders", "reject-publish", "messages whose wait is over stay in the wait queue, for three minutes at a time"),
+        (
+            "orders",
+            "reject-publish",
+            "messages whose wait is over stay in the wait queue, for three minutes at a time",
+        ),
         ("orders.parked", "reject-publish", "handlers hold their messages until there is room"),
         ("orders", "drop-head", "the broker drops messages from its head"),
     ] {
@@ -537,7 +652,11 @@ fn what_a_queue_of_somebody_elses_lacks_is_found() {
         "x-delivery-limit": 10, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "theirs",
         "x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish",
     });
-    assert_eq!(taken_over("quorum", by_default_exchange), [""; 0], "the default exchange always exists");
+    assert_eq!(
+        taken_over("quorum", by_default_exchange),
+        [""; 0],
+        "the default exchange always exists"
+    );
     let classic = taken_over("classic", json!({}));
     assert_eq!(classic, ["no-dead-letter-exchange", "classic-queue", "queue-type-differs"]);
     let good = good.as_object().unwrap();
@@ -548,27 +667,44 @@ fn what_a_queue_of_somebody_elses_lacks_is_found() {
     assert_eq!(by_policy, ["at-most-once"]);
     let mut as_classic = theirs();
     as_classic.queue_mut("orders").queue_type = None;
-    assert_eq!(found(&as_classic, |seen| queue(seen, "orders").arguments = good.clone()), ["queue-type-differs"]);
+    assert_eq!(
+        found(&as_classic, |seen| queue(seen, "orders").arguments = good.clone()),
+        ["queue-type-differs"]
+    );
 }
 
 #[test]
 fn the_delivery_limit_of_a_queue_of_somebody_elses_is_its_own_or_the_brokers_default() {
     for (limit, version, expected) in [
         (json!(30), "4.3.6", "its delivery limit is 30"),
-        (json!(null), "4.3.6", "it has no delivery limit of its own, so the broker's default of 20 applies"),
-        (json!(-1), "4.3.6", "it has no delivery limit: a message that crashes its consumer comes again forever"),
-        (json!(null), "3.10.8", "it has no delivery limit: a message that crashes its consumer comes again forever"),
+        (
+            json!(null),
+            "4.3.6",
+            "it has no delivery limit of its own, so the broker's default of 20 applies",
+        ),
+        (
+            json!(-1),
+            "4.3.6",
+            "it has no delivery limit: a message that crashes its consumer comes again forever",
+        ),
+        (
+            json!(null),
+            "3.10.8",
+            "it has no delivery limit: a message that crashes its consumer comes again forever",
+        ),
     ] {
         let found = examined(&theirs(), |seen| {
             queue(seen, "orders").arguments.insert("x-delivery-limit".to_owned(), limit);
             seen.management.as_mut().unwrap().nodes[0].applications[0].version = version.to_owned();
         });
-        let finding = found.iter().find(|finding| finding.check == Check::DeliveryLimitDiffers).unwrap();
+        let finding =
+            found.iter().find(|finding| finding.check == Check::DeliveryLimitDiffers).unwrap();
         assert_eq!(finding.seen, format!("{expected}, and retry.delivery_limit is 10"));
     }
 }
 
-/// What is found about a queue of somebody else's that dead-letters in this way, by arguments and by a policy.
+/// What is found about a queue of somebody else's that dead-letters in this way, by arguments and
+/// by a policy.
 fn dead_lettered(exchange: &str, key: Option<&str>) -> [Vec<Finding>; 2] {
     let subject = Subject::of(&theirs()).unwrap();
     let mut names = vec![("dead-letter-exchange", exchange)];
@@ -607,32 +743,45 @@ fn a_queue_of_somebody_elses_that_dead_letters_back_to_itself_is_found() {
     ] {
         for found in dead_lettered(exchange, key) {
             let [finding] = &found[..] else { panic!("{exchange} {key:?}: {found:?}") };
-            assert_eq!((finding.check, finding.object.as_str()), (Check::DeadLetterCycle, "queue \"orders\""));
+            assert_eq!(
+                (finding.check, finding.object.as_str()),
+                (Check::DeadLetterCycle, "queue \"orders\"")
+            );
         }
     }
-    for (exchange, key) in [("ns.park", Some("orders")), ("", Some("orders.parked")), ("theirs", None)] {
+    for (exchange, key) in
+        [("ns.park", Some("orders")), ("", Some("orders.parked")), ("theirs", None)]
+    {
         for found in dead_lettered(exchange, key) {
             assert!(found.is_empty(), "{exchange} {key:?}: {found:?}");
         }
     }
     let [by_argument, by_policy] = dead_lettered("ns.return", None);
     let said = (by_argument[0].seen.as_str(), by_argument[0].remedy.as_str());
-    assert!(said.0.starts_with("the argument x-dead-letter-exchange names exchange \"ns.return\""), "{said:?}");
+    assert!(
+        said.0.starts_with("the argument x-dead-letter-exchange names exchange \"ns.return\""),
+        "{said:?}"
+    );
     assert!(said.1.contains("\"ns.park\" with the routing key \"orders\""), "{said:?}");
     let said = (by_policy[0].seen.as_str(), by_policy[0].remedy.as_str());
     assert!(
-        said.0.starts_with("policy \"theirs\" names") && said.1.ends_with("in place of policy \"theirs\""),
+        said.0.starts_with("policy \"theirs\" names")
+            && said.1.ends_with("in place of policy \"theirs\""),
         "{said:?}"
     );
     // A queue that rehop declares has another argument then, which is a finding by itself.
-    let own = found(&settings(), |seen| queue(seen, "orders").arguments["x-dead-letter-exchange"] = "ns.return".into());
+    let own = found(&settings(), |seen| {
+        queue(seen, "orders").arguments["x-dead-letter-exchange"] = "ns.return".into()
+    });
     assert_eq!(own, ["arguments-differ"]);
 }
 
-/// What is found about a queue of somebody else's that dead-letters to the topic exchange of its publishers, after this change.
+/// What is found about a queue of somebody else's that dead-letters to the topic exchange of its
+/// publishers, after this change.
 fn dead_lettered_to_publishers(change: impl FnOnce(&mut Observed)) -> Vec<Finding> {
     let mut settings = theirs();
-    settings.queue_mut("orders").bindings = vec![rehop::settings::BindingSettings::new("shop", "order.*")];
+    settings.queue_mut("orders").bindings =
+        vec![rehop::settings::BindingSettings::new("shop", "order.*")];
     let subject = Subject::of(&settings).unwrap();
     let mut seen = healthy(&subject);
     let topic = ExchangeDetails { kind: "topic".to_owned(), ..ExchangeDetails::default() };
@@ -647,17 +796,24 @@ fn dead_lettered_to_publishers(change: impl FnOnce(&mut Observed)) -> Vec<Findin
 }
 
 #[test]
-fn a_queue_that_dead_letters_back_through_its_publishers_exchange_is_found_and_the_finding_says_how_and_for_which() {
+fn a_queue_that_dead_letters_back_through_its_publishers_exchange_is_found_and_the_finding_says_how_and_for_which()
+ {
     let says = |found: Vec<Finding>, says: &str| {
         let [finding] = &found[..] else { panic!("{found:?}") };
-        assert_eq!((finding.check, finding.object.as_str()), (Check::DeadLetterCycle, "queue \"orders\""));
+        assert_eq!(
+            (finding.check, finding.object.as_str()),
+            (Check::DeadLetterCycle, "queue \"orders\"")
+        );
         assert!(finding.seen.contains(says), "{}", finding.seen);
     };
-    let all = "names exchange \"shop\", which leads back to this queue: the broker recognises the cycle";
+    let all =
+        "names exchange \"shop\", which leads back to this queue: the broker recognises the cycle";
     says(dead_lettered_to_publishers(|_| {}), all);
     let key = |key: &'static str| {
         dead_lettered_to_publishers(move |seen| {
-            queue(seen, "orders").arguments.insert("x-dead-letter-routing-key".to_owned(), key.into());
+            queue(seen, "orders")
+                .arguments
+                .insert("x-dead-letter-routing-key".to_owned(), key.into());
         })
     };
     says(
@@ -668,11 +824,14 @@ fn a_queue_that_dead_letters_back_through_its_publishers_exchange_is_found_and_t
     let [finding] = &unbound[..] else { panic!("{unbound:?}") };
     assert_eq!(finding.check, Check::DeadLettersUnroutable);
     let by_another_queue = dead_lettered_to_publishers(|seen| {
-        queue(seen, "orders").arguments.insert("x-dead-letter-exchange".to_owned(), "theirs".into());
+        queue(seen, "orders")
+            .arguments
+            .insert("x-dead-letter-exchange".to_owned(), "theirs".into());
         let management = seen.management.as_mut().unwrap();
         lead(management, "theirs", json!({ "destination": "retry" }));
         let arguments = json!({ "x-message-ttl": 1000, "x-dead-letter-exchange": "shop" });
-        let retry = serde_json::from_value(json!({ "arguments": arguments, "consumers": 1 })).unwrap();
+        let retry =
+            serde_json::from_value(json!({ "arguments": arguments, "consumers": 1 })).unwrap();
         management.passed.insert("retry".to_owned(), retry);
     });
     let part = "names exchange \"theirs\", which leads back to this queue, by queue \"retry\", by exchange \"shop\", depending on";
@@ -682,12 +841,17 @@ fn a_queue_that_dead_letters_back_through_its_publishers_exchange_is_found_and_t
 #[test]
 fn dead_letters_that_no_binding_takes_to_a_queue_are_found_where_that_is_certain() {
     let unbound = |seen: &mut Observed| {
-        queue(seen, "orders").arguments.insert("x-dead-letter-exchange".to_owned(), "theirs".into());
+        queue(seen, "orders")
+            .arguments
+            .insert("x-dead-letter-exchange".to_owned(), "theirs".into());
         seen.management.as_mut().unwrap().destinations.insert("theirs".to_owned(), Vec::new());
     };
     let found = dead_lettered_to_publishers(unbound);
     let [finding] = &found[..] else { panic!("{found:?}") };
-    assert_eq!((finding.check, finding.object.as_str()), (Check::DeadLettersUnroutable, "queue \"orders\""));
+    assert_eq!(
+        (finding.check, finding.object.as_str()),
+        (Check::DeadLettersUnroutable, "queue \"orders\"")
+    );
     let seen = "the argument x-dead-letter-exchange names exchange \"theirs\", from which no message reaches a queue: the broker holds \
                 what it dead-letters where no consumer can get it";
     assert_eq!(finding.seen, seen);
@@ -712,7 +876,9 @@ fn dead_letters_that_no_binding_takes_to_a_queue_are_found_where_that_is_certain
     });
     let [finding] = &by_default_exchange[..] else { panic!("{by_default_exchange:?}") };
     assert!(
-        finding.seen.contains("names the default exchange with the routing key \"gone\", from which"),
+        finding
+            .seen
+            .contains("names the default exchange with the routing key \"gone\", from which"),
         "{}",
         finding.seen
     );
@@ -722,7 +888,8 @@ fn dead_letters_that_no_binding_takes_to_a_queue_are_found_where_that_is_certain
 /// A classic queue has no delivery limit, and what is rejected is in no cycle.
 #[test]
 fn in_a_classic_queue_what_is_rejected_would_come_again_forever() {
-    let found = dead_lettered_to_publishers(|seen| queue(seen, "orders").kind = "classic".to_owned());
+    let found =
+        dead_lettered_to_publishers(|seen| queue(seen, "orders").kind = "classic".to_owned());
     let cycle = found.iter().find(|finding| finding.check == Check::DeadLetterCycle).unwrap();
     assert!(
         cycle.seen.ends_with("a message of which the broker accepts no copy comes again forever"),
@@ -731,7 +898,8 @@ fn in_a_classic_queue_what_is_rejected_would_come_again_forever() {
     );
 }
 
-/// Of the queues that rehop declares only the discarded one has no argument that would override the policy.
+/// Of the queues that rehop declares only the discarded one has no argument that would override the
+/// policy.
 #[test]
 fn a_policy_that_names_a_dead_letter_exchange_that_does_not_exist_is_found_where_it_is_in_effect() {
     let discarding = |change: fn(&mut Observed)| {
@@ -746,12 +914,29 @@ fn a_policy_that_names_a_dead_letter_exchange_that_does_not_exist_is_found_where
     };
     let found = discarding(|_| {});
     let [finding] = &found[..] else { panic!("{found:?}") };
-    assert_eq!((finding.check, finding.object.as_str()), (Check::DeadLetterExchangeMissing, "queue \"ns.discarded\""));
-    assert!(finding.seen.starts_with("policy \"theirs\" names exchange \"nowhere\""), "{}", finding.seen);
-    assert!(finding.seen.ends_with("loses what it dead-letters, without a word"), "{}", finding.seen);
+    assert_eq!(
+        (finding.check, finding.object.as_str()),
+        (Check::DeadLetterExchangeMissing, "queue \"ns.discarded\"")
+    );
+    assert!(
+        finding.seen.starts_with("policy \"theirs\" names exchange \"nowhere\""),
+        "{}",
+        finding.seen
+    );
+    assert!(
+        finding.seen.ends_with("loses what it dead-letters, without a word"),
+        "{}",
+        finding.seen
+    );
     assert_eq!(finding.remedy, "exclude the queue from policy \"theirs\"");
-    let at_least_once = discarding(|seen| policy(seen, "ns.discarded", "dead-letter-strategy", "at-least-once".into()));
-    assert!(at_least_once[0].seen.ends_with("where no consumer can get it"), "{}", at_least_once[0].seen);
+    let at_least_once = discarding(|seen| {
+        policy(seen, "ns.discarded", "dead-letter-strategy", "at-least-once".into())
+    });
+    assert!(
+        at_least_once[0].seen.ends_with("where no consumer can get it"),
+        "{}",
+        at_least_once[0].seen
+    );
     let there = |seen: &mut Observed| {
         let exchanges = &mut seen.management.as_mut().unwrap().exchanges;
         exchanges.insert("nowhere".to_owned(), ExchangeDetails::default());
@@ -769,14 +954,18 @@ fn a_dead_letter_exchange_of_rehops_own_that_does_not_exist_is_one_finding() {
 }
 
 #[test]
-fn a_negative_delivery_limit_yields_to_another_one_and_alone_is_none_or_on_3_10_is_reached_at_once() {
+fn a_negative_delivery_limit_yields_to_another_one_and_alone_is_none_or_on_3_10_is_reached_at_once()
+{
     let limit = |argument: Value, policy: Value, version: &str| {
         let mut details = details("orders", &Arguments::new());
         details.arguments.insert("x-delivery-limit".to_owned(), argument);
         details.effective_policy.insert("delivery-limit".to_owned(), policy);
         details.delivery_limit(Some(version))
     };
-    let is = |argument: Option<i64>, policy: Option<i64>, on_4: DeliveryLimit, on_3: DeliveryLimit| {
+    let is = |argument: Option<i64>,
+              policy: Option<i64>,
+              on_4: DeliveryLimit,
+              on_3: DeliveryLimit| {
         let (argument, policy) = (json!(argument), json!(policy));
         assert_eq!(limit(argument.clone(), policy.clone(), "4.0.5"), on_4, "{argument} {policy}");
         assert_eq!(limit(argument.clone(), policy.clone(), "3.10.8"), on_3, "{argument} {policy}");
@@ -798,11 +987,14 @@ fn a_queue_at_rest_with_a_low_limit_of_its_own_is_found_unless_a_policy_sets_a_l
         details.effective_policy.insert("delivery-limit".to_owned(), policy);
         argument_limit(&wanted, &details).map(|finding| finding.seen)
     };
-    for (argument, policy, expected) in
-        [(json!(5), json!(null), true), (json!(5), json!(1000), true), (json!(1000), json!(5), false)]
-    {
+    for (argument, policy, expected) in [
+        (json!(5), json!(null), true),
+        (json!(5), json!(1000), true),
+        (json!(1000), json!(5), false),
+    ] {
         let seen = seen(argument.clone(), policy.clone());
-        let is_found = seen.is_some_and(|seen| seen.starts_with("the argument x-delivery-limit is 5,"));
+        let is_found =
+            seen.is_some_and(|seen| seen.starts_with("the argument x-delivery-limit is 5,"));
         assert_eq!(is_found, expected, "{argument} {policy}");
     }
     for argument in [json!(null), json!(-1), json!(1_000_000), json!(2_147_483_648_i64)] {
@@ -812,10 +1004,15 @@ fn a_queue_at_rest_with_a_low_limit_of_its_own_is_found_unless_a_policy_sets_a_l
 
 #[test]
 fn what_is_wrong_with_the_cluster_is_found() {
-    let cluster = |change: fn(&mut Management)| found(&settings(), |seen| change(seen.management.as_mut().unwrap()));
+    let cluster = |change: fn(&mut Management)| {
+        found(&settings(), |seen| change(seen.management.as_mut().unwrap()))
+    };
     assert_eq!(cluster(|it| it.nodes[0].mem_alarm = true), ["alarm"]);
     assert_eq!(cluster(|it| it.nodes[0].disk_free_alarm = true), ["alarm"]);
-    assert_eq!(found(&settings(), |seen| (seen.management, seen.is_blocked) = (None, true)), ["alarm"]);
+    assert_eq!(
+        found(&settings(), |seen| (seen.management, seen.is_blocked) = (None, true)),
+        ["alarm"]
+    );
     let blocked_by = |change: fn(&mut Node)| {
         found(&settings(), |seen| {
             seen.is_blocked = true;
@@ -833,7 +1030,11 @@ fn what_is_wrong_with_the_cluster_is_found() {
     assert_eq!(cluster(other), ["versions-mixed"]);
     let flag = |state: &str, stability: &str| {
         found(&settings(), |seen| {
-            let flag = Flag { name: "x".to_owned(), state: state.to_owned(), stability: stability.to_owned() };
+            let flag = Flag {
+                name: "x".to_owned(),
+                state: state.to_owned(),
+                stability: stability.to_owned(),
+            };
             seen.management.as_mut().unwrap().flags.push(flag);
         })
     };
@@ -841,11 +1042,14 @@ fn what_is_wrong_with_the_cluster_is_found() {
     assert_eq!((flag("disabled", "experimental"), flag("enabled", "stable")), (vec![], vec![]));
     let members = |members: &[&str], online: &[&str], nodes: usize| {
         found(&settings(), |seen| {
-            seen.management.as_mut().unwrap().nodes = (0..nodes).map(|number| node(&number.to_string())).collect();
+            seen.management.as_mut().unwrap().nodes =
+                (0..nodes).map(|number| node(&number.to_string())).collect();
             let details = queue(seen, "orders");
             details.members = members.iter().map(|&name| name.to_owned()).collect();
             details.online = online.iter().map(|&name| name.to_owned()).collect();
-            for name in ["orders.parked", "ns.stray", "ns.wait.10000", "ns.wait.60000", "ns.wait.600000"] {
+            for name in
+                ["orders.parked", "ns.stray", "ns.wait.10000", "ns.wait.60000", "ns.wait.600000"]
+            {
                 queue(seen, name).members.clear();
             }
         })
@@ -856,18 +1060,27 @@ fn what_is_wrong_with_the_cluster_is_found() {
     assert_eq!(members(&["a"], &["a"], 3), ["few-members"]);
     assert_eq!(members(&["a", "b"], &["a", "b"], 2), ["even-members"]);
     assert_eq!(members(&["a", "b", "c", "d"], &["a", "b", "c", "d"], 4), ["even-members"]);
-    assert_eq!(members(&["a", "b", "c", "d"], &["a", "b"], 4), ["without-majority", "even-members"]);
+    assert_eq!(
+        members(&["a", "b", "c", "d"], &["a", "b"], 4),
+        ["without-majority", "even-members"]
+    );
 }
 
 #[test]
 fn consumers_that_are_absent_or_where_none_should_be_and_short_timeouts_are_found() {
-    assert_eq!(found(&settings(), |seen| seen.queues.get_mut("orders").unwrap().consumers = 0), ["no-consumer"]);
+    assert_eq!(
+        found(&settings(), |seen| seen.queues.get_mut("orders").unwrap().consumers = 0),
+        ["no-consumer"]
+    );
     assert_eq!(
         found(&settings(), |seen| seen.queues.get_mut("ns.wait.10000").unwrap().consumers = 1),
         ["consumer-on-wait-queue"]
     );
-    let node =
-        |millis: u64| found(&settings(), |seen| queue(seen, "orders").subscriptions[0].consumer_timeout = Some(millis));
+    let node = |millis: u64| {
+        found(&settings(), |seen| {
+            queue(seen, "orders").subscriptions[0].consumer_timeout = Some(millis)
+        })
+    };
     assert_eq!((node(1_799_999), node(1_800_000)), (vec!["consumer-timeout-short"], vec![]));
     assert_eq!(
         found(&settings(), |seen| policy(seen, "orders", "consumer-timeout", 60_000.into())),
@@ -895,12 +1108,18 @@ fn an_ack_timeout_that_a_consumer_asks_for_beats_all_others_from_4_3_on() {
     let with = |asked: u64, version: &str| {
         found(&settings(), |seen| {
             policy(seen, "orders", "consumer-timeout", 60_000.into());
-            queue(seen, "orders").subscriptions[0].arguments.insert("x-consumer-timeout".to_owned(), asked.into());
+            queue(seen, "orders").subscriptions[0]
+                .arguments
+                .insert("x-consumer-timeout".to_owned(), asked.into());
             seen.management.as_mut().unwrap().nodes[0].applications[0].version = version.to_owned();
         })
     };
     assert_eq!(with(1_800_000, "4.3.6"), [""; 0]);
-    assert_eq!(with(1_799_999, "4.3.6"), ["consumer-timeout-short"], "the service runs with other settings");
+    assert_eq!(
+        with(1_799_999, "4.3.6"),
+        ["consumer-timeout-short"],
+        "the service runs with other settings"
+    );
     assert_eq!(with(1_800_000, "4.0.5"), ["consumer-timeout-short"]);
     let without_consumer = |settings: &Settings, version: &str| {
         found(settings, |seen| {
@@ -947,7 +1166,9 @@ fn a_queue_that_waits_long_for_a_consumer_whose_node_has_died_is_found_from_4_3_
     ordered.retry.strategy = Some(WaitStrategy::InProcess);
     let subject = Subject::of(&ordered).unwrap();
     let mut seen = healthy(&subject);
-    queue(&mut seen, "orders").arguments.insert("x-consumer-disconnected-timeout".to_owned(), 600_000.into());
+    queue(&mut seen, "orders")
+        .arguments
+        .insert("x-consumer-disconnected-timeout".to_owned(), 600_000.into());
     let found = findings(&subject, &seen, NOW);
     let [finding] = &found[..] else { panic!("{found:?}") };
     let says = "the argument x-consumer-disconnected-timeout sets consumer-disconnected-timeout to 10m: if the node that its \
@@ -957,8 +1178,14 @@ fn a_queue_that_waits_long_for_a_consumer_whose_node_has_died_is_found_from_4_3_
 
 #[test]
 fn messages_that_are_stuck_stray_or_parked_for_long_are_found() {
-    assert_eq!(found(&settings(), |seen| queue(seen, "ns.wait.10000").messages_dlx = 1), ["dead-lettering-stuck"]);
-    assert_eq!(found(&settings(), |seen| seen.queues.get_mut("ns.stray").unwrap().ready = 1), ["stray-not-empty"]);
+    assert_eq!(
+        found(&settings(), |seen| queue(seen, "ns.wait.10000").messages_dlx = 1),
+        ["dead-lettering-stuck"]
+    );
+    assert_eq!(
+        found(&settings(), |seen| seen.queues.get_mut("ns.stray").unwrap().ready = 1),
+        ["stray-not-empty"]
+    );
     const HOUR: i64 = 60 * 60 * 1000;
     let parked = |millis_ago: i64| {
         examined(&settings(), |seen| {
@@ -990,7 +1217,8 @@ fn a_wait_queue_that_is_not_used_is_told_with_what_is_known_of_it_unless_nothing
             let unused = QueueDetails { messages, consumers, ..details("ns.wait.700", &arguments) };
             seen.management.as_mut().unwrap().wait_queues.push(unused);
         });
-        let told: Vec<_> = found.iter().map(|finding| (finding.check, finding.seen.as_str())).collect();
+        let told: Vec<_> =
+            found.iter().map(|finding| (finding.check, finding.seen.as_str())).collect();
         assert_eq!(told, Vec::from_iter(expected.map(|seen| (Check::UnusedTier, seen))));
     }
 }
@@ -1011,6 +1239,10 @@ fn every_finding_says_what_was_seen_and_what_to_do_about_it() {
     policy(&mut seen, "orders", "delivery-limit", 2.into());
     let found = findings(&subject, &seen, NOW);
     assert_eq!(found.len(), 1);
-    assert!(found[0].seen.contains("policy \"theirs\" sets delivery-limit 2, below 10"), "{}", found[0].seen);
+    assert!(
+        found[0].seen.contains("policy \"theirs\" sets delivery-limit 2, below 10"),
+        "{}",
+        found[0].seen
+    );
     assert!(found[0].remedy.contains("raise it in policy \"theirs\""), "{}", found[0].remedy);
 }

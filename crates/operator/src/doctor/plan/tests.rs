@@ -12,7 +12,9 @@ fn planned(change: impl FnOnce(&mut Settings, &mut Observed)) -> Plan {
     let present = || State::Present { difference: None };
     let mut seen = Observed::default();
     let subject = Subject::of(&settings).unwrap();
-    seen.exchanges.extend(subject.topology.exchanges.iter().map(|exchange| (exchange.name.clone(), present())));
+    seen.exchanges.extend(
+        subject.topology.exchanges.iter().map(|exchange| (exchange.name.clone(), present())),
+    );
     let state = || QueueState { state: present(), ready: 0, consumers: 0 };
     seen.queues.extend(subject.topology.queues.iter().map(|queue| (queue.name.clone(), state())));
     change(&mut settings, &mut seen);
@@ -20,7 +22,10 @@ fn planned(change: impl FnOnce(&mut Settings, &mut Observed)) -> Plan {
 }
 
 fn part_of<'a>(plan: &'a Plan, object: &str) -> &'a Planned {
-    plan.parts.iter().find(|part| part.object == object).unwrap_or_else(|| panic!("no {object}: {plan:?}"))
+    plan.parts
+        .iter()
+        .find(|part| part.object == object)
+        .unwrap_or_else(|| panic!("no {object}: {plan:?}"))
 }
 
 fn differs(argument: &str, wanted: &str, found: &str) -> State {
@@ -31,14 +36,18 @@ fn differs(argument: &str, wanted: &str, found: &str) -> State {
 #[test]
 fn nothing_changes_where_everything_is_in_place() {
     let plan = planned(|_, _| {});
-    assert!(plan.is_in_place() && plan.parts.iter().all(|part| part.action == Action::Keep), "{plan:?}");
+    assert!(
+        plan.is_in_place() && plan.parts.iter().all(|part| part.action == Action::Keep),
+        "{plan:?}"
+    );
 }
 
 #[test]
 fn what_is_missing_is_created_unless_it_belongs_to_somebody_else() {
     let plan = planned(|settings, seen| {
         settings.queue_mut("theirs").declare = Declare::Existing;
-        settings.queue_mut("orders").bindings = vec![rehop::settings::BindingSettings::new("shop", "")];
+        settings.queue_mut("orders").bindings =
+            vec![rehop::settings::BindingSettings::new("shop", "")];
         let missing = || QueueState { state: State::Missing, ready: 0, consumers: 0 };
         seen.queues.insert("theirs".to_owned(), missing());
         seen.queues.insert("ns.stray".to_owned(), missing());
@@ -53,7 +62,8 @@ fn what_is_missing_is_created_unless_it_belongs_to_somebody_else() {
 
 /// The broker names only the first difference, and none to a user who may not declare.
 #[test]
-fn what_the_management_api_shows_to_differ_is_refused_and_what_it_does_not_show_is_as_the_broker_says() {
+fn what_the_management_api_shows_to_differ_is_refused_and_what_it_does_not_show_is_as_the_broker_says()
+ {
     let plan = planned(|settings, seen| {
         let mut management = Management::default();
         let topology = Subject::of(settings).unwrap().topology;
@@ -63,21 +73,36 @@ fn what_the_management_api_shows_to_differ_is_refused_and_what_it_does_not_show_
         }
         for exchange in &topology.exchanges {
             let details = json!({ "type": exchange.kind, "arguments": exchange.arguments });
-            management.exchanges.insert(exchange.name.clone(), serde_json::from_value(details).unwrap());
+            management
+                .exchanges
+                .insert(exchange.name.clone(), serde_json::from_value(details).unwrap());
         }
         management.exchanges.get_mut("ns.park").unwrap().kind = "topic".to_owned();
-        management.queues.get_mut("orders").unwrap().arguments.insert("x-max-length".to_owned(), 5.into());
-        seen.queues.get_mut("ns.stray").unwrap().state = differs("x-overflow", "'reject-publish'", "none");
+        management
+            .queues
+            .get_mut("orders")
+            .unwrap()
+            .arguments
+            .insert("x-max-length".to_owned(), 5.into());
+        seen.queues.get_mut("ns.stray").unwrap().state =
+            differs("x-overflow", "'reject-publish'", "none");
         management.bindings.insert("orders".to_owned(), Vec::new());
         seen.management = Some(management);
     });
     let changed: Vec<_> = plan.parts.iter().filter(|part| part.action != Action::Keep).collect();
-    let told: Vec<_> = changed.iter().map(|part| (part.object.as_str(), part.action, part.because.as_str())).collect();
+    let told: Vec<_> = changed
+        .iter()
+        .map(|part| (part.object.as_str(), part.action, part.because.as_str()))
+        .collect();
     let expected = [
         ("exchange \"ns.park\"", Action::Refuse, "type is \"topic\" and should be \"direct\""),
         ("queue \"ns.stray\"", Action::Refuse, "x-overflow is none and should be 'reject-publish'"),
         ("queue \"orders\"", Action::Refuse, "x-max-length is 5 and should be none"),
-        ("binding of queue \"orders\" to exchange \"ns.return\"", Action::Create, "it does not exist"),
+        (
+            "binding of queue \"orders\" to exchange \"ns.return\"",
+            Action::Create,
+            "it does not exist",
+        ),
     ];
     assert_eq!(told, expected);
 }
@@ -109,7 +134,8 @@ fn a_queue_that_differs_has_steps_that_lose_no_message() {
         ] {
             seen.queues.get_mut(name).unwrap().state = differs(argument, wanted, found);
         }
-        seen.exchanges.insert("ns.park".to_owned(), differs("alternate-exchange", "'ns.stray'", "none"));
+        seen.exchanges
+            .insert("ns.park".to_owned(), differs("alternate-exchange", "'ns.stray'", "none"));
     });
     let steps = |object: &str| {
         let part = part_of(&plan, object);
@@ -118,14 +144,18 @@ fn a_queue_that_differs_has_steps_that_lose_no_message() {
     };
     let work = steps("queue \"orders\"");
     assert!(
-        work.starts_with("to keep the queue: set retry.delivery_limit to 3") && work.contains("orders.v2"),
+        work.starts_with("to keep the queue: set retry.delivery_limit to 3")
+            && work.contains("orders.v2"),
         "{work}"
     );
     for part in ["ns.wait.*", "ns.ladder.*", "ns.delay", "declare = \"existing\""] {
         assert!(work.contains(part), "{part} is not in {work}");
     }
     let parked = steps("queue \"orders.parked\"");
-    assert!(parked.contains("unbind queue orders.parked from exchange ns.park (routing key orders)"), "{parked}");
+    assert!(
+        parked.contains("unbind queue orders.parked from exchange ns.park (routing key orders)"),
+        "{parked}"
+    );
     assert!(steps("queue \"ns.stray\"").contains("bind it to exchange ns.stray"));
     let wait = steps("queue \"ns.wait.10000\"");
     assert!(wait.starts_with("unbind queue ns.wait.10000 from exchange ns.wait"), "{wait}");
@@ -147,7 +177,10 @@ fn the_bindings_of_a_queue_that_is_replaced_leave_the_settings_before_it_is_unbo
     assert!(taken_out.is_some() && taken_out < bound.find("unbind queue orders"), "{bound}");
     assert!(bound.contains("such as orders.v2, with the same `bindings`,"), "{bound}");
     let unbound = steps("[]");
-    assert!(!unbound.contains("out of the settings") && unbound.contains("with the same bindings,"), "{unbound}");
+    assert!(
+        !unbound.contains("out of the settings") && unbound.contains("with the same bindings,"),
+        "{unbound}"
+    );
 }
 
 /// Taken as it is, it would not delay, or not serve one consumer at a time.
@@ -162,7 +195,12 @@ fn a_queue_that_was_declared_for_another_strategy_or_order_is_not_to_be_taken_as
             seen.queues.get_mut("orders").unwrap().state = differs(argument, "'1'", "none");
         });
         let steps = part_of(&plan, "queue \"orders\"").steps.join("\n");
-        assert!(steps.starts_with(&format!("to keep the queue: set the {keys} that it was declared for")), "{steps}");
+        assert!(
+            steps.starts_with(&format!(
+                "to keep the queue: set the {keys} that it was declared for"
+            )),
+            "{steps}"
+        );
         assert!(steps.contains("orders.v2") && !steps.contains("existing"), "{steps}");
     }
 }
@@ -215,25 +253,35 @@ fn an_exchange_is_deleted_only_when_nothing_waits_in_it_or_depends_on_it() {
         let steps = steps(WaitStrategy::Ladder, exchange);
         let [delete, declare] = &steps[..] else { panic!("{steps:?}") };
         let first = format!("delete exchange {exchange}; until the next step, {meanwhile}");
-        assert!(delete.starts_with(&first) && declare == "immediately afterwards: rehop topology declare", "{steps:?}");
+        assert!(
+            delete.starts_with(&first)
+                && declare == "immediately afterwards: rehop topology declare",
+            "{steps:?}"
+        );
     }
     let empty = "run the service with another retry.strategy until exchange ns.delay holds nothing";
     for (exchange, first, second) in [
         ("ns.delay", empty, "delete exchange ns.delay, then rehop topology declare"),
         ("ns.return", empty, "delete exchange ns.return; until"),
-        ("ns.park", "delete exchange ns.park; until", "immediately afterwards: rehop topology declare"),
+        (
+            "ns.park",
+            "delete exchange ns.park; until",
+            "immediately afterwards: rehop topology declare",
+        ),
     ] {
         let steps = steps(WaitStrategy::DelayedExchange, exchange);
         assert!(steps[0].starts_with(first) && steps[1].starts_with(second), "{steps:?}");
     }
-    let by_operators = "delete exchange ns.discarded; the next `rehop parked discard` declares it again";
+    let by_operators =
+        "delete exchange ns.discarded; the next `rehop parked discard` declares it again";
     assert_eq!(steps(WaitStrategy::Tiers, "ns.discarded"), [by_operators]);
 }
 
 #[test]
 fn what_cannot_be_looked_at_is_unknown_and_told() {
     let plan = planned(|_, seen| {
-        seen.queues.get_mut("orders").unwrap().state = State::Hidden { problem: "ACCESS_REFUSED".to_owned() };
+        seen.queues.get_mut("orders").unwrap().state =
+            State::Hidden { problem: "ACCESS_REFUSED".to_owned() };
         seen.unseen.push("policies".to_owned());
         seen.management_problem = Some("no answer in time".to_owned());
     });

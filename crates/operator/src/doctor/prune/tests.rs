@@ -3,7 +3,13 @@ use serde_json::json;
 use super::*;
 use crate::doctor::observed::Subscription;
 
-fn queue_named(name: &str, ttl: u64, then: &str, messages: Option<u64>, consumers: u32) -> QueueDetails {
+fn queue_named(
+    name: &str,
+    ttl: u64,
+    then: &str,
+    messages: Option<u64>,
+    consumers: u32,
+) -> QueueDetails {
     let arguments = json!({ "x-message-ttl": ttl, "x-dead-letter-exchange": then });
     QueueDetails {
         name: name.to_owned(),
@@ -34,8 +40,10 @@ fn exchange_named(name: &str, alternate: &str) -> ExchangeDetails {
 
 /// A ladder of these rungs, each with this many messages.
 fn ladder(rungs: &[(u64, u64)]) -> Management {
-    let mut exchanges: Vec<_> =
-        rungs.iter().map(|(ttl, _)| exchange_named(&format!("ns.after.{ttl}"), "ns.return")).collect();
+    let mut exchanges: Vec<_> = rungs
+        .iter()
+        .map(|(ttl, _)| exchange_named(&format!("ns.after.{ttl}"), "ns.return"))
+        .collect();
     exchanges.push(exchange_named("ns.ladder", "ns.stray"));
     Management {
         wait_queues: rungs.iter().map(|(ttl, messages)| rung(*ttl, *messages)).collect(),
@@ -65,7 +73,8 @@ fn only_an_empty_wait_queue_of_this_namespace_that_no_setting_uses_may_go() {
     let check = |queue: QueueDetails, expected: Option<Verdict>| {
         let shown = format!("{queue:?}");
         let seen = Management { wait_queues: vec![queue], ..Management::default() };
-        let found: Vec<_> = verdicts(&["ns.wait.500"], &seen).into_iter().map(|(_, verdict)| verdict).collect();
+        let found: Vec<_> =
+            verdicts(&["ns.wait.500"], &seen).into_iter().map(|(_, verdict)| verdict).collect();
         assert_eq!(found, Vec::from_iter(expected), "{shown}");
     };
     check(tier("ns.wait.700", 700, Some(0), 0), Some(Verdict::Removable));
@@ -114,11 +123,21 @@ fn an_exchange_stays_for_as_long_as_a_wait_queue_needs_it() {
 fn exchanges_that_a_prune_has_left_behind_go_and_those_of_others_stay() {
     let mut seen = ladder(&[(100, 0)]);
     seen.wait_queues.clear();
-    assert_eq!(verdicts(&[], &seen), named(&[("ns.after.100", Verdict::Removable), ("ns.ladder", Verdict::Removable)]));
+    assert_eq!(
+        verdicts(&[], &seen),
+        named(&[("ns.after.100", Verdict::Removable), ("ns.ladder", Verdict::Removable)])
+    );
     consumed(&mut seen, json!({ "rehop-namespace": "ns", "rehop-waits-in": "ladder.100" }));
-    assert_eq!(verdicts(&[], &seen), named(&[("ns.after.100", Verdict::InUse), ("ns.ladder", Verdict::InUse)]));
-    seen.ladder_exchanges = vec![exchange_named("ns.after.100", "theirs"), exchange_named("ns.ladder", "theirs")];
-    assert_eq!(verdicts(&[], &seen), named(&[("ns.after.100", Verdict::NotOurs), ("ns.ladder", Verdict::NotOurs)]));
+    assert_eq!(
+        verdicts(&[], &seen),
+        named(&[("ns.after.100", Verdict::InUse), ("ns.ladder", Verdict::InUse)])
+    );
+    seen.ladder_exchanges =
+        vec![exchange_named("ns.after.100", "theirs"), exchange_named("ns.ladder", "theirs")];
+    assert_eq!(
+        verdicts(&[], &seen),
+        named(&[("ns.after.100", Verdict::NotOurs), ("ns.ladder", Verdict::NotOurs)])
+    );
 }
 
 #[test]
@@ -126,7 +145,10 @@ fn what_a_running_consumer_uses_stays() {
     let mut seen = ladder(&[(100, 0), (200, 0)]);
     seen.wait_queues.push(tier("ns.wait.500", 500, Some(0), 0));
     seen.wait_queues.push(tier("ns.wait.700", 700, Some(0), 0));
-    consumed(&mut seen, json!({ "rehop-namespace": "ns", "rehop-waits-in": "wait.700 ladder.200" }));
+    consumed(
+        &mut seen,
+        json!({ "rehop-namespace": "ns", "rehop-waits-in": "wait.700 ladder.200" }),
+    );
     consumed(&mut seen, json!({ "rehop-namespace": "other", "rehop-waits-in": "wait.500" }));
     let expected = [
         ("ns.wait.500", Verdict::Removable),
@@ -160,7 +182,8 @@ fn a_consumer_that_announces_nothing_may_use_anything_that_is_empty() {
     assert_eq!(found[0].used_by, ["orders"]);
     let mut empty = ladder(&[(100, 0)]);
     consumed(&mut empty, json!({}));
-    let expected = ["ns.ladder.100", "ns.after.100", "ns.ladder"].map(|name| (name, Verdict::MayBeInUse));
+    let expected =
+        ["ns.ladder.100", "ns.after.100", "ns.ladder"].map(|name| (name, Verdict::MayBeInUse));
     assert_eq!(verdicts(&[], &empty), named(&expected));
 }
 

@@ -10,7 +10,8 @@ use rehop::HeaderValue;
 use rehop::internals::Names;
 
 const NOW: Timestamp = Timestamp::from_millis(1_700_000_000_000);
-const RUN: Numbered<'_> = Numbered { run: "run-1", number: 7, is_canary: true, room: Room::UNLIMITED };
+const RUN: Numbered<'_> =
+    Numbered { run: "run-1", number: 7, is_canary: true, room: Room::UNLIMITED };
 
 fn interpreter(place: Place) -> Interpreter {
     Interpreter { names: Names::new("ns"), place, expiry_header: "rehop-expires-at".to_owned() }
@@ -42,14 +43,18 @@ fn death(exchange: &str) -> AMQPValue {
     deaths([("orders", exchange, "order.created")])
 }
 
-/// Queues, and the exchange and the routing key by which each got the message. The latest dead-lettering comes first.
+/// Queues, and the exchange and the routing key by which each got the message. The latest
+/// dead-lettering comes first.
 fn deaths<const N: usize>(of: [(&str, &str, &str); N]) -> AMQPValue {
     let table = |(queue, exchange, routing_key)| {
         let mut table = FieldTable::default();
         table.insert("queue".into(), text(queue));
         table.insert("reason".into(), text("delivery_limit"));
         table.insert("exchange".into(), text(exchange));
-        table.insert("routing-keys".into(), AMQPValue::FieldArray(FieldArray::from(vec![text(routing_key)])));
+        table.insert(
+            "routing-keys".into(),
+            AMQPValue::FieldArray(FieldArray::from(vec![text(routing_key)])),
+        );
         table.insert("time".into(), AMQPValue::Timestamp(1_700_000_000));
         AMQPValue::FieldTable(table)
     };
@@ -91,13 +96,20 @@ fn read(
 fn a_replayed_message_goes_to_the_queue_that_it_failed_in_without_what_its_last_run_left() {
     let (interpreter, original) = (interpreter(Place::queue("other")), parked_by_rehop());
     let message = read(&interpreter, ("ns.park", "orders"), &original);
-    assert_eq!((message.destination.as_deref(), message.attempts, message.replays), (Some("orders"), 8, 2));
-    let copy = interpreter.copy(&Move::Replay { deadline: None }, &message, whole(&original), RUN, NOW).unwrap();
+    assert_eq!(
+        (message.destination.as_deref(), message.attempts, message.replays),
+        (Some("orders"), 8, 2)
+    );
+    let copy = interpreter
+        .copy(&Move::Replay { deadline: None }, &message, whole(&original), RUN, NOW)
+        .unwrap();
     assert_eq!((copy.exchange.as_str(), copy.routing_key.as_str()), ("ns.return", "order.created"));
     let headers = copy.properties.headers().as_ref().unwrap().inner();
     assert_eq!(HeaderValue::of(&headers["rehop-return-to"]), HeaderValue::Text("orders"));
     assert!(headers.contains_key("tenant") && headers.contains_key("traceparent"));
-    for stripped in ["rehop-reason", "rehop-attempt", "rehop-hop", "rehop-expires-at", "rehop-waiting-since"] {
+    for stripped in
+        ["rehop-reason", "rehop-attempt", "rehop-hop", "rehop-expires-at", "rehop-waiting-since"]
+    {
         assert!(!headers.contains_key(stripped), "{stripped}");
     }
 }
@@ -115,7 +127,11 @@ fn a_new_deadline_is_counted_from_the_replay() {
 #[test]
 fn what_the_broker_parked_has_its_reason_and_its_origin_from_the_broker() {
     let interpreter = interpreter(Place::queue("orders"));
-    let forged = [("rehop-reason", text("permanent")), ("rehop-exchange", text("evil")), ("rehop-errors", failure())];
+    let forged = [
+        ("rehop-reason", text("permanent")),
+        ("rehop-exchange", text("evil")),
+        ("rehop-errors", failure()),
+    ];
     let first = properties(forged.into_iter().chain([("x-death", death("shop"))]));
     let message = read(&interpreter, ("ns.park", "orders"), &first);
     assert_eq!((message.reason.as_str(), message.exchange.as_str()), ("delivery_limit", "shop"));
@@ -128,9 +144,13 @@ fn what_the_broker_parked_has_its_reason_and_its_origin_from_the_broker() {
     let copy = BasicProperties::default().with_headers(FieldTable::from(copy));
     let message = read(&interpreter, ("ns.park", "orders"), &copy);
     assert_eq!((message.reason.as_str(), message.attempts), ("delivery_limit", 8));
-    assert_eq!((message.exchange.as_str(), message.routing_key.as_str()), ("shop", "order.created"));
+    assert_eq!(
+        (message.exchange.as_str(), message.routing_key.as_str()),
+        ("shop", "order.created")
+    );
     // A policy may move it from the parked queue to the strays.
-    let moved = deaths([("orders.parked", "ns.park", "orders"), ("orders", "ns.return", "order.created")]);
+    let moved =
+        deaths([("orders.parked", "ns.park", "orders"), ("orders", "ns.return", "order.created")]);
     let headers = [("rehop-exchange", text("shop")), ("x-death", moved)];
     let stray = read(&interpreter, ("ns.stray", "orders"), &properties(headers));
     assert_eq!((stray.exchange.as_str(), stray.routing_key.as_str()), ("shop", "order.created"));
@@ -138,7 +158,8 @@ fn what_the_broker_parked_has_its_reason_and_its_origin_from_the_broker() {
     let waiting = properties([("rehop-exchange", text("shop"))]);
     let stray = read(&interpreter, ("ns.return", "order.created"), &waiting);
     assert_eq!((stray.exchange.as_str(), stray.routing_key.as_str()), ("shop", "order.created"));
-    let discarded = interpreter.copy(&discard("orders.parked"), &message, whole(&first), RUN, NOW).unwrap();
+    let discarded =
+        interpreter.copy(&discard("orders.parked"), &message, whole(&first), RUN, NOW).unwrap();
     let headers = discarded.properties.headers().as_ref().unwrap().inner();
     assert_eq!((&headers["rehop-reason"], headers.get("x-death")), (&text("delivery_limit"), None));
 }
@@ -147,9 +168,11 @@ fn what_the_broker_parked_has_its_reason_and_its_origin_from_the_broker() {
 fn what_did_not_come_by_the_park_exchange_has_its_own_reason_although_the_broker_has_moved_it() {
     let moved = parked_by_rehop().headers().clone().unwrap().inner().clone();
     let moved = moved.into_iter().chain([("x-death".into(), death("shop"))]);
-    let properties =
-        BasicProperties::default().with_headers(moved.collect::<std::collections::BTreeMap<_, _>>().into());
-    let reason_by = |exchange| read(&interpreter(Place::queue("orders")), (exchange, "orders"), &properties).reason;
+    let properties = BasicProperties::default()
+        .with_headers(moved.collect::<std::collections::BTreeMap<_, _>>().into());
+    let reason_by = |exchange| {
+        read(&interpreter(Place::queue("orders")), (exchange, "orders"), &properties).reason
+    };
     assert_eq!(["ns.park", "ns.stray"].map(reason_by), ["delivery_limit", "exhausted"]);
 }
 
@@ -157,11 +180,14 @@ fn what_did_not_come_by_the_park_exchange_has_its_own_reason_although_the_broker
 fn without_an_id_a_chain_is_named_after_its_trace_else_after_its_message_else_after_its_content() {
     let (trace, span) = ("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7");
     let chain = |traceparent: &str, message_id: &str| {
-        let properties = properties([("traceparent", text(traceparent))]).with_message_id(message_id.into());
+        let properties =
+            properties([("traceparent", text(traceparent))]).with_message_id(message_id.into());
         read(&interpreter(Place::queue("orders")), ("ns.park", "orders"), &properties).chain
     };
     assert_eq!(chain(&format!("00-{trace}-{span}-01"), "seven"), format!("{trace}-{span}"));
-    for malformed in ["", "00", &format!("00-{trace}0-{span}-01"), &format!("00-{trace}-{span}0-01")] {
+    for malformed in
+        ["", "00", &format!("00-{trace}0-{span}-01"), &format!("00-{trace}-{span}0-01")]
+    {
         assert_eq!(chain(malformed, "seven"), "seven", "{malformed:?}");
     }
     assert_eq!(chain("", "").len(), 16);
@@ -180,22 +206,63 @@ fn a_move_is_logged_and_counted_under_the_name_of_its_command() {
 #[test]
 fn what_is_restored_goes_where_it_was_with_the_properties_that_it_had() {
     let (bin, returning) = (interpreter(Place::Discarded), [("rehop-return-to", text("orders"))]);
-    let stray = properties(returning.into_iter().chain([("rehop-routing-key", text("order.created"))]));
+    let stray =
+        properties(returning.into_iter().chain([("rehop-routing-key", text("order.created"))]));
     for (place, from, address, original, to) in [
-        (Place::queue("orders"), "orders.parked", ("ns.park", "orders"), parked_by_rehop(), ("ns.park", "orders")),
-        (Place::Stray, "ns.stray", ("ns.return", "order.created"), stray, ("ns.stray", "order.created")),
-        (Place::Stray, "ns.stray", ("shop", "order.created"), properties([]), ("ns.stray", "order.created")),
-        (Place::Stray, "ns.stray", ("ns.park", "orders"), parked_by_rehop(), ("ns.stray", "order.created")),
+        (
+            Place::queue("orders"),
+            "orders.parked",
+            ("ns.park", "orders"),
+            parked_by_rehop(),
+            ("ns.park", "orders"),
+        ),
+        (
+            Place::Stray,
+            "ns.stray",
+            ("ns.return", "order.created"),
+            stray,
+            ("ns.stray", "order.created"),
+        ),
+        (
+            Place::Stray,
+            "ns.stray",
+            ("shop", "order.created"),
+            properties([]),
+            ("ns.stray", "order.created"),
+        ),
+        (
+            Place::Stray,
+            "ns.stray",
+            ("ns.park", "orders"),
+            parked_by_rehop(),
+            ("ns.stray", "order.created"),
+        ),
     ] {
         let interpreter = interpreter(place);
         let before = read(&interpreter, address, &original);
-        let discarded = interpreter.copy(&discard(from), &before, whole(&original), RUN, NOW).unwrap();
-        let there = read(&bin, (&discarded.exchange, &discarded.routing_key), &discarded.properties);
-        assert_eq!((there.discard_run.as_deref(), there.discarded_from.as_deref()), (Some("run-1"), Some(from)));
-        let back = bin.copy(&Move::Restore, &there, whole(&discarded.properties), RUN, NOW).unwrap();
+        let discarded =
+            interpreter.copy(&discard(from), &before, whole(&original), RUN, NOW).unwrap();
+        let there =
+            read(&bin, (&discarded.exchange, &discarded.routing_key), &discarded.properties);
+        assert_eq!(
+            (there.discard_run.as_deref(), there.discarded_from.as_deref()),
+            (Some("run-1"), Some(from))
+        );
+        let back =
+            bin.copy(&Move::Restore, &there, whole(&discarded.properties), RUN, NOW).unwrap();
         assert_eq!((back.exchange.as_str(), back.routing_key.as_str()), to);
-        assert_eq!(read(&interpreter, (&back.exchange, &back.routing_key), &back.properties), before);
-        let names = back.properties.headers().as_ref().unwrap().inner().keys().map(|name| name.as_str().to_owned());
+        assert_eq!(
+            read(&interpreter, (&back.exchange, &back.routing_key), &back.properties),
+            before
+        );
+        let names = back
+            .properties
+            .headers()
+            .as_ref()
+            .unwrap()
+            .inner()
+            .keys()
+            .map(|name| name.as_str().to_owned());
         assert_eq!(names.filter(|name| name.contains("discard")).count(), 0);
     }
     // Somebody has put it into the discarded queue without rehop.
@@ -205,7 +272,8 @@ fn what_is_restored_goes_where_it_was_with_the_properties_that_it_had() {
     // Where a service has parked the message, nothing is added either.
     let (interpreter, original) = (interpreter(Place::queue("orders")), parked_by_rehop());
     let message = read(&interpreter, ("ns.park", "orders"), &original);
-    let discarded = interpreter.copy(&discard("orders.parked"), &message, whole(&original), RUN, NOW).unwrap();
+    let discarded =
+        interpreter.copy(&discard("orders.parked"), &message, whole(&original), RUN, NOW).unwrap();
     let there = read(&bin, (&discarded.exchange, &discarded.routing_key), &discarded.properties);
     let back = bin.copy(&Move::Restore, &there, whole(&discarded.properties), RUN, NOW).unwrap();
     let mut expected = original.headers().clone().unwrap();
@@ -220,7 +288,12 @@ fn an_imported_message_goes_to_its_place_and_belongs_where_it_belonged() {
         (Place::queue("orders"), ("ns.park", "orders"), parked_by_rehop(), ("ns.park", "orders")),
         (Place::Stray, ("ns.park", "orders"), parked_by_rehop(), ("ns.stray", "order.created")),
         (Place::Stray, ("shop", "order.created"), properties([]), ("ns.stray", "order.created")),
-        (Place::Discarded, ("ns.discarded", "orders"), parked_by_rehop(), ("ns.discarded", "orders")),
+        (
+            Place::Discarded,
+            ("ns.discarded", "orders"),
+            parked_by_rehop(),
+            ("ns.discarded", "orders"),
+        ),
     ] {
         let interpreter = interpreter(place);
         let before = read(&interpreter, address, &original);
@@ -229,8 +302,10 @@ fn an_imported_message_goes_to_its_place_and_belongs_where_it_belonged() {
         assert_eq!(read(&interpreter, to, &copy.properties), before);
     }
     let bin = interpreter(Place::Discarded);
-    let parked = read(&interpreter(Place::queue("orders")), ("ns.park", "orders"), &parked_by_rehop());
-    let discarded = bin.copy(&discard("orders.parked"), &parked, whole(&parked_by_rehop()), RUN, NOW).unwrap();
+    let parked =
+        read(&interpreter(Place::queue("orders")), ("ns.park", "orders"), &parked_by_rehop());
+    let discarded =
+        bin.copy(&discard("orders.parked"), &parked, whole(&parked_by_rehop()), RUN, NOW).unwrap();
     let there = read(&bin, ("ns.discarded", "orders"), &discarded.properties);
     let copy = bin.imported(&there, whole(&discarded.properties), Room::UNLIMITED);
     let again = read(&bin, ("ns.discarded", "orders"), &copy.properties);
@@ -244,12 +319,16 @@ fn a_message_of_unknown_destination_is_not_replayed() {
     let original = properties([]);
     let message = read(&interpreter, ("shop", "order.created"), &original);
     assert_eq!((message.destination.as_deref(), message.reason.as_str()), (None, "unknown"));
-    let copy = interpreter.copy(&Move::Replay { deadline: None }, &message, whole(&original), RUN, NOW);
+    let copy =
+        interpreter.copy(&Move::Replay { deadline: None }, &message, whole(&original), RUN, NOW);
     assert_eq!(copy, Err(Immovable::NoDestination));
     let returning = properties([("rehop-return-to", text("orders"))]);
     let message = read(&interpreter, ("ns.return", "order.created"), &returning);
     assert_eq!(message.destination.as_deref(), Some("orders"));
-    assert_eq!(read(&interpreter, ("ns.park", "orders"), &original).destination.as_deref(), Some("orders"));
+    assert_eq!(
+        read(&interpreter, ("ns.park", "orders"), &original).destination.as_deref(),
+        Some("orders")
+    );
 }
 
 fn values() -> impl Strategy<Value = AMQPValue> {
@@ -259,18 +338,22 @@ fn values() -> impl Strategy<Value = AMQPValue> {
         any::<bool>().prop_map(AMQPValue::Boolean),
         Just(AMQPValue::Void),
         ".{0,300}".prop_map(|text| AMQPValue::LongString(text.as_str().into())),
-        prop::collection::vec(any::<u8>(), 0..20).prop_map(|bytes| AMQPValue::LongString(bytes.into())),
+        prop::collection::vec(any::<u8>(), 0..20)
+            .prop_map(|bytes| AMQPValue::LongString(bytes.into())),
     ];
     leaf.prop_recursive(3, 20, 5, |inner| {
         let table = |fields: Vec<AMQPValue>| {
             let mut table = FieldTable::default();
-            for (name, value) in ["queue", "reason", "exchange", "routing-keys", "time"].into_iter().zip(fields) {
+            for (name, value) in
+                ["queue", "reason", "exchange", "routing-keys", "time"].into_iter().zip(fields)
+            {
                 table.insert(name.into(), value);
             }
             AMQPValue::FieldTable(table)
         };
         prop_oneof![
-            prop::collection::vec(inner.clone(), 0..4).prop_map(|items| AMQPValue::FieldArray(items.into())),
+            prop::collection::vec(inner.clone(), 0..4)
+                .prop_map(|items| AMQPValue::FieldArray(items.into())),
             prop::collection::vec(inner, 5).prop_map(table),
         ]
     })
@@ -300,7 +383,8 @@ const READ: [&str; 18] = [
 proptest! {
     #![proptest_config(inputs(2_000))]
 
-    /// Whatever a message carries, it can be read, and a copy of it carries nothing that makes it loop or vanish.
+    /// Whatever a message carries, it can be read, and a copy of it carries nothing that makes it
+    /// loop or vanish.
     #[test]
     fn any_message_can_be_read_and_moved(
         values in prop::collection::vec(prop::option::of(values()), READ.len()), from_park: bool,

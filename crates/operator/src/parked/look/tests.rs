@@ -24,7 +24,8 @@ fn a_message_is_as_large_as_its_body_and_its_headers() {
 #[test]
 fn a_subscription_brings_no_more_than_memory_allows_but_always_one_message() {
     const MIB: u64 = 1024 * 1024;
-    const AFTER_ONE: Demand = Demand { subscriptions: 1, wanted: 100_000, moving: None, received: 1, bytes: 1_000 };
+    const AFTER_ONE: Demand =
+        Demand { subscriptions: 1, wanted: 100_000, moving: None, received: 1, bytes: 1_000 };
     let moving = |at_once, kept| Some(Moving { at_once, kept });
     for (demand, expected) in [
         (Demand { subscriptions: 0, received: 0, bytes: 0, ..AFTER_ONE }, 1),
@@ -37,7 +38,16 @@ fn a_subscription_brings_no_more_than_memory_allows_but_always_one_message() {
         (Demand { moving: moving(500, 0), ..AFTER_ONE }, 500),
         (Demand { moving: moving(500, 0), bytes: 16 * MIB, ..AFTER_ONE }, 4),
         (Demand { moving: moving(100, 0), ..AFTER_ONE }, 100),
-        (Demand { subscriptions: 2, moving: moving(100, 4_000), received: 4_100, bytes: 4_100, ..AFTER_ONE }, 1_000),
+        (
+            Demand {
+                subscriptions: 2,
+                moving: moving(100, 4_000),
+                received: 4_100,
+                bytes: 4_100,
+                ..AFTER_ONE
+            },
+            1_000,
+        ),
         (Demand { subscriptions: 2, wanted: 0, bytes: 1, ..AFTER_ONE }, 1),
     ] {
         assert_eq!(demand.prefetch(), expected, "{demand:?}");

@@ -12,13 +12,15 @@ use rehop::internals::Frame;
 use rehop::internals::client::{Answer, Channel, QueueCounts, Subscription};
 
 const EXCHANGE: &str = "ns.park";
-/// How long a silent broker is waited for. Time is paused, so no answer that is there comes too late.
+/// How long a silent broker is waited for. Time is paused, so no answer that is there comes too
+/// late.
 const SOON: Duration = Duration::from_secs(1);
 
 /// How the publishing of one message ends. `None`: never.
 type End = Option<lapin::Result<Confirmation>>;
 
-/// A broker that does nothing but confirm, and its only channel: the ends of what is published, in order.
+/// A broker that does nothing but confirm, and its only channel: the ends of what is published, in
+/// order.
 #[derive(Clone)]
 struct Confirming(Arc<Mutex<VecDeque<End>>>);
 
@@ -81,7 +83,12 @@ impl Channel for Confirming {
         unreachable!()
     }
 
-    fn consume(&self, _: ShortString, _: BasicConsumeOptions, _: FieldTable) -> Answer<'_, Subscription> {
+    fn consume(
+        &self,
+        _: ShortString,
+        _: BasicConsumeOptions,
+        _: FieldTable,
+    ) -> Answer<'_, Subscription> {
         unreachable!()
     }
 
@@ -101,7 +108,12 @@ impl Channel for Confirming {
         unreachable!()
     }
 
-    fn declare_queue(&self, _: ShortString, _: QueueDeclareOptions, _: FieldTable) -> Answer<'_, QueueCounts> {
+    fn declare_queue(
+        &self,
+        _: ShortString,
+        _: QueueDeclareOptions,
+        _: FieldTable,
+    ) -> Answer<'_, QueueCounts> {
         unreachable!()
     }
 
@@ -115,11 +127,23 @@ impl Channel for Confirming {
         unreachable!()
     }
 
-    fn bind_queue(&self, _: ShortString, _: ShortString, _: ShortString, _: FieldTable) -> Answer<'_, ()> {
+    fn bind_queue(
+        &self,
+        _: ShortString,
+        _: ShortString,
+        _: ShortString,
+        _: FieldTable,
+    ) -> Answer<'_, ()> {
         unreachable!()
     }
 
-    fn unbind_queue(&self, _: ShortString, _: ShortString, _: ShortString, _: FieldTable) -> Answer<'_, ()> {
+    fn unbind_queue(
+        &self,
+        _: ShortString,
+        _: ShortString,
+        _: ShortString,
+        _: FieldTable,
+    ) -> Answer<'_, ()> {
         unreachable!()
     }
 
@@ -140,7 +164,8 @@ impl Channel for Confirming {
     }
 }
 
-/// Copies that are sent to a broker which answers so. Each is of its number, and that is also its body.
+/// Copies that are sent to a broker which answers so. Each is of its number, and that is also its
+/// body.
 async fn sent(ends: Vec<End>) -> UnderWay<u8> {
     let count = ends.len() as u8;
     let connection = Arc::new(Confirming(Arc::new(Mutex::new(ends.into()))));
@@ -197,20 +222,31 @@ async fn a_return_counts_for_its_own_copy_although_the_confirm_of_another_brough
     let ends = vec![ack(returned(1)), ack(None), Some(Ok(Confirmation::Nack(None)))];
     assert_eq!(answered(ends).await, (vec![(0, "kept"), (1, "refused"), (2, "refused")], 0));
     let not_yet = vec![ack(returned(1)), None];
-    assert_eq!(answered(not_yet).await, (vec![(1, "refused")], 1), "the return of copy 0 may be yet to come");
+    assert_eq!(
+        answered(not_yet).await,
+        (vec![(1, "refused")], 1),
+        "the return of copy 0 may be yet to come"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn each_copy_is_answered_once_although_its_channel_ends() {
-    assert_eq!(answered(vec![ack(None), lost(), lost()]).await, (vec![(0, "kept"), (1, "failed"), (2, "failed")], 0));
-    assert_eq!(answered(vec![ack(returned(1)), lost()]).await, (vec![(0, "unclear"), (1, "failed")], 0));
+    assert_eq!(
+        answered(vec![ack(None), lost(), lost()]).await,
+        (vec![(0, "kept"), (1, "failed"), (2, "failed")], 0)
+    );
+    assert_eq!(
+        answered(vec![ack(returned(1)), lost()]).await,
+        (vec![(0, "unclear"), (1, "failed")], 0)
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_silent_broker_is_not_waited_for_and_the_first_error_of_who_takes_the_answers_counts() {
     assert_eq!(answered(vec![ack(None), None, None]).await, (vec![(0, "kept")], 2));
     let mut under_way = sent(vec![ack(None), None]).await;
-    let Drained { ended, unanswered } = under_way.drain(SOON, |_| Err(ParkedError::NotDiscarded)).await;
+    let Drained { ended, unanswered } =
+        under_way.drain(SOON, |_| Err(ParkedError::NotDiscarded)).await;
     assert!(matches!(ended, Err(ParkedError::NotDiscarded)) && unanswered == 1);
 }
 

@@ -9,13 +9,20 @@ fn strategies() -> [Vec<(&'static str, Value)>; 2] {
 }
 
 /// Queue 0 dead-letters to queue 1, whose messages come back after a while.
-fn there_and_back(first: Vec<(&'static str, Value)>, strategy: Vec<(&'static str, Value)>) -> [Step; 2] {
+fn there_and_back(
+    first: Vec<(&'static str, Value)>,
+    strategy: Vec<(&'static str, Value)>,
+) -> [Step; 2] {
     let mut work = quorum(dead_letters_to(1));
     work.extend(first);
     let mut wait = quorum(dead_letters_to(0));
     wait.push(ttl(200));
     wait.extend(strategy);
-    [(0, work), (1, wait)].map(|(queue, arguments)| Step::DeclareQueue { channel: 0, queue, arguments })
+    [(0, work), (1, wait)].map(|(queue, arguments)| Step::DeclareQueue {
+        channel: 0,
+        queue,
+        arguments,
+    })
 }
 
 #[tokio::test]
@@ -49,18 +56,24 @@ async fn two_wait_queues_drop_a_message_that_comes_to_one_of_them_again() {
 }
 
 /// A message as it comes from a queue where it died, with the headers of that left in.
-async fn with_deaths_left_in(queue: usize, reason: &'static str, strategy: Vec<(&'static str, Value)>) -> usize {
+async fn with_deaths_left_in(
+    queue: usize,
+    reason: &'static str,
+    strategy: Vec<(&'static str, Value)>,
+) -> usize {
     let left_in = message(1, 1).header("x-death", Value::Deaths { queue, reason });
     let steps = [subscribe(0, 0, 1, 1), publish([left_in]), Step::PassTime];
     play(there_and_back(vec![], strategy), steps).await.deliveries("m1")
 }
 
 #[tokio::test]
-async fn a_message_that_died_of_its_limit_is_dropped_on_its_way_home_on_3_10_if_its_headers_are_left_in() {
+async fn a_message_that_died_of_its_limit_is_dropped_on_its_way_home_on_3_10_if_its_headers_are_left_in()
+ {
     for strategy in strategies() {
         let steps = [
             subscribe(0, 0, 1, 1),
-            publish([message(1, 1).header("x-death", Value::Deaths { queue: 0, reason: "delivery_limit" })]),
+            publish([message(1, 1)
+                .header("x-death", Value::Deaths { queue: 0, reason: "delivery_limit" })]),
             Step::PassTime,
         ];
         let played = play(there_and_back(vec![], strategy), steps).await;

@@ -33,8 +33,14 @@ async fn a_queue_that_has_another_argument_is_refused_with_its_name() {
         (quorum([limit(3)]), quorum([("x-delivery-limit", Value::Text("3"))])),
         (quorum([limit(3), ttl(1000)]), quorum([limit(4), ttl(2000)])),
         (quorum(dead_letters_to(1)), quorum(dead_letters_to(2))),
-        (quorum([("x-max-length", Value::Number(3))]), quorum([("x-max-length", Value::Number(4))])),
-        (quorum([("x-overflow", Value::Text("drop-head"))]), quorum([("x-overflow", Value::Text("reject-publish"))])),
+        (
+            quorum([("x-max-length", Value::Number(3))]),
+            quorum([("x-max-length", Value::Number(4))]),
+        ),
+        (
+            quorum([("x-overflow", Value::Text("drop-head"))]),
+            quorum([("x-overflow", Value::Text("reject-publish"))]),
+        ),
         (quorum([]), quorum([("x-single-active-consumer", Value::Flag(true))])),
         (quorum([]), quorum(at_least_once())),
     ] {
@@ -59,7 +65,8 @@ async fn an_unknown_argument_is_ignored() {
 
 #[tokio::test]
 async fn what_knows_delayed_retries_refuses_to_change_them() {
-    let closed = redeclared(quorum([]), quorum([("x-delayed-retry-type", Value::Text("disabled"))])).await;
+    let closed =
+        redeclared(quorum([]), quorum([("x-delayed-retry-type", Value::Text("disabled"))])).await;
     let played = play([queue(0, [])], []).await;
     assert_eq!(closed.len(), played.by_version([0, 0, 1]), "{closed:?}");
 }
@@ -70,7 +77,10 @@ async fn what_knows_delayed_retries_refuses_them_for_a_classic_queue() {
     let played = play([queue(0, [])], [declare(1, arguments)]).await;
     let closed = played.closed();
     assert_eq!(closed.len(), played.by_version([0, 0, 1]), "{closed:?}");
-    assert!(closed.iter().all(|closed| closed.starts_with("406 PRECONDITION_FAILED - invalid arg")), "{closed:?}");
+    assert!(
+        closed.iter().all(|closed| closed.starts_with("406 PRECONDITION_FAILED - invalid arg")),
+        "{closed:?}"
+    );
 }
 
 #[tokio::test]
@@ -92,7 +102,10 @@ async fn a_quorum_queue_is_durable_and_shared() {
 async fn an_argument_that_makes_no_sense_is_refused() {
     for arguments in [
         quorum([("x-max-priority", Value::Number(5))]),
-        quorum([("x-dead-letter-strategy", Value::Text("twice")), ("x-dead-letter-exchange", Value::Exchange(None))]),
+        quorum([
+            ("x-dead-letter-strategy", Value::Text("twice")),
+            ("x-dead-letter-exchange", Value::Exchange(None)),
+        ]),
         quorum([("x-dead-letter-routing-key", Value::Text("a"))]),
         quorum([("x-message-ttl", Value::Number(-1))]),
         quorum([("x-message-ttl", Value::Number(315_360_000_001))]),
@@ -106,11 +119,17 @@ async fn an_argument_that_makes_no_sense_is_refused() {
 async fn an_argument_that_looks_odd_is_accepted() {
     for arguments in [
         quorum([("x-overflow", Value::Text("reject-publish-dlx"))]),
-        quorum([("x-dead-letter-strategy", Value::Text("at-least-once")), ("x-overflow", Value::Text("drop-head"))]),
+        quorum([
+            ("x-dead-letter-strategy", Value::Text("at-least-once")),
+            ("x-overflow", Value::Text("drop-head")),
+        ]),
         quorum([("x-message-ttl", Value::Number(315_360_000_000))]),
         quorum([("x-message-ttl", Value::Number(0))]),
         quorum([("x-expires", Value::Number(315_360_000_000))]),
-        quorum([("x-delayed-retry-type", Value::Text("any word")), ("x-delayed-retry-min", Value::Number(-5))]),
+        quorum([
+            ("x-delayed-retry-type", Value::Text("any word")),
+            ("x-delayed-retry-min", Value::Number(-5)),
+        ]),
     ] {
         assert!(play([queue(0, [])], [declare(1, arguments)]).await.closed().is_empty());
     }
@@ -119,15 +138,20 @@ async fn an_argument_that_looks_odd_is_accepted() {
 #[tokio::test]
 async fn an_expiration_that_makes_no_sense_closes_the_channel() {
     for text in ["abc", "", "1.5", "-1", "315360000001"] {
-        let message = crate::script::Message { expiration: Some(Value::Text(text)), ..message(1, 0) };
+        let message =
+            crate::script::Message { expiration: Some(Value::Text(text)), ..message(1, 0) };
         let closed = play([queue(0, [])], [publish([message])]).await.closed();
-        assert!(closed[0].starts_with("406 PRECONDITION_FAILED - invalid expiration"), "{closed:?}");
+        assert!(
+            closed[0].starts_with("406 PRECONDITION_FAILED - invalid expiration"),
+            "{closed:?}"
+        );
     }
 }
 
 #[tokio::test]
 async fn the_largest_expiration_is_ten_years() {
-    let message = crate::script::Message { expiration: Some(Value::Text("315360000000")), ..message(1, 0) };
+    let message =
+        crate::script::Message { expiration: Some(Value::Text("315360000000")), ..message(1, 0) };
     assert_eq!(play([queue(0, [])], [publish([message])]).await.left(0), ["m1"]);
 }
 
@@ -161,7 +185,13 @@ async fn what_is_missing_cannot_be_bound_consumed_or_fetched() {
 
 #[tokio::test]
 async fn what_is_missing_is_deleted_and_unbound_without_a_word() {
-    let unbind = |queue, exchange| Step::Unbind { channel: 0, queue, exchange, key: Key::Word("a"), arguments: vec![] };
+    let unbind = |queue, exchange| Step::Unbind {
+        channel: 0,
+        queue,
+        exchange,
+        key: Key::Word("a"),
+        arguments: vec![],
+    };
     for step in [
         Step::DeleteQueue { channel: 0, queue: MISSING, if_empty: false },
         Step::DeleteExchange { channel: 0, exchange: MISSING },

@@ -60,8 +60,14 @@ async fn a_maximum_or_a_type_alone_delays_nothing() {
 
 #[tokio::test]
 async fn other_messages_pass_a_delayed_one() {
-    let steps =
-        [publish_to(0, 1..4), subscribe(0, 0, 1, 1), settle(0, NACK), settle(0, ACK), settle(0, ACK), Step::PassTime];
+    let steps = [
+        publish_to(0, 1..4),
+        subscribe(0, 0, 1, 1),
+        settle(0, NACK),
+        settle(0, ACK),
+        settle(0, ACK),
+        Step::PassTime,
+    ];
     let played = play(delayed("all", &min_and_max()), steps).await;
     let delayed = ["m1", "m2", "m3", "m1"].map(str::to_owned).to_vec();
     let at_the_end = ["m1", "m2", "m3", "m1"].map(str::to_owned).to_vec();
@@ -70,30 +76,56 @@ async fn other_messages_pass_a_delayed_one() {
 }
 
 #[tokio::test]
-async fn of_messages_that_were_given_back_together_the_first_is_the_next_and_the_others_follow_by_age() {
-    let steps = [publish_to(0, 1..4), get(2, 0), get(2, 0), subscribe(2, 0, 1, 1), close(2), Step::PassTime];
+async fn of_messages_that_were_given_back_together_the_first_is_the_next_and_the_others_follow_by_age()
+ {
+    let steps = [
+        publish_to(0, 1..4),
+        get(2, 0),
+        get(2, 0),
+        subscribe(2, 0, 1, 1),
+        close(2),
+        Step::PassTime,
+    ];
     let played = play(delayed("all", &min_and_max()), steps).await;
     let by_age = ["m1", "m2", "m3"].map(str::to_owned).to_vec();
     let subscription_first = ["m3", "m1", "m2"].map(str::to_owned).to_vec();
-    assert_eq!(played.left(0), played.by_version([by_age, subscription_first.clone(), subscription_first]));
+    assert_eq!(
+        played.left(0),
+        played.by_version([by_age, subscription_first.clone(), subscription_first])
+    );
 }
 
 #[tokio::test]
 async fn a_purge_takes_delayed_messages_as_well() {
-    let steps = [publish_to(0, 1..3), get(0, 0), settle(0, NACK), Step::Purge { channel: 0, queue: 0 }, Step::PassTime];
+    let steps = [
+        publish_to(0, 1..3),
+        get(0, 0),
+        settle(0, NACK),
+        Step::Purge { channel: 0, queue: 0 },
+        Step::PassTime,
+    ];
     assert!(play(delayed("all", &min_and_max()), steps).await.left(0).is_empty());
 }
 
 #[tokio::test]
 async fn a_delayed_message_is_there_again_for_the_next_subscriber() {
-    let steps = [publish_to(0, [1]), get(0, 0), settle(0, NACK), close(0), subscribe(2, 0, 1, 1), Step::PassTime];
+    let steps = [
+        publish_to(0, [1]),
+        get(0, 0),
+        settle(0, NACK),
+        close(0),
+        subscribe(2, 0, 1, 1),
+        Step::PassTime,
+    ];
     assert_eq!(play(delayed("returned", &min_and_max()), steps).await.deliveries("m1"), 2);
 }
 
 #[tokio::test]
 async fn a_policy_changes_the_limit_of_delayed_messages() {
-    let mut steps =
-        vec![publish_to(0, [1]), Step::SetPolicy { queue: 0, definition: vec![("delivery-limit", Value::Number(1))] }];
+    let mut steps = vec![
+        publish_to(0, [1]),
+        Step::SetPolicy { queue: 0, definition: vec![("delivery-limit", Value::Number(1))] },
+    ];
     steps.extend(times(3, [get(0, 0), settle(0, REJECT), Step::PassTime]));
     let played = play(delayed("all", &min_and_max()), steps).await;
     assert_eq!((played.deliveries("m1"), played.left(1)), (2, vec!["m1".to_owned()]));

@@ -31,7 +31,11 @@ async fn a_message_to_a_deleted_queue_has_no_route() {
 
 #[tokio::test]
 async fn a_deleted_queues_messages_are_not_dead_lettered() {
-    let played = play([queue(0, dead_letters_to(1)), queue(1, [])], [publish_to(0, 1..4), get(0, 0), delete(0)]).await;
+    let played = play(
+        [queue(0, dead_letters_to(1)), queue(1, [])],
+        [publish_to(0, 1..4), get(0, 0), delete(0)],
+    )
+    .await;
     assert!(played.left(1).is_empty());
 }
 

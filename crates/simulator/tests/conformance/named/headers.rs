@@ -20,7 +20,8 @@ async fn ones_own_name_is_kept() {
 
 #[tokio::test]
 async fn a_message_goes_to_the_queues_in_cc_and_bcc_once_each() {
-    let message = message(1, 0).header("CC", Value::Queues(vec![1, 0])).header("BCC", Value::Queues(vec![2]));
+    let message =
+        message(1, 0).header("CC", Value::Queues(vec![1, 0])).header("BCC", Value::Queues(vec![2]));
     let played = play([queue(0, []), queue(1, []), queue(2, [])], [publish([message])]).await;
     assert_eq!([played.left(0), played.left(1), played.left(2)], [["m1"], ["m1"], ["m1"]]);
 }

@@ -1,4 +1,5 @@
-//! Queues with a length limit. One message at a time, for the limit of a quorum queue is a soft one.
+//! Queues with a length limit. One message at a time, for the limit of a quorum queue is a soft
+//! one.
 
 use crate::play::{Played, play};
 use crate::script::{Step, Value};
@@ -54,12 +55,14 @@ async fn a_queue_whose_policy_is_gone_is_as_it_was_declared() {
     assert_eq!(play([queue(0, [])], steps).await.left(0), ["m3", "m4", "m5", "m6"]);
 }
 
-/// Publishes six messages to a queue that a policy limits to three and that refuses more. Then `change` makes room, and two channels publish again.
+/// Publishes six messages to a queue that a policy limits to three and that refuses more. Then
+/// `change` makes room, and two channels publish again.
 async fn relieved(change: Step) -> Played {
     let limit = Step::SetPolicy { queue: 0, definition: vec![("max-length", Value::Number(3))] };
     let again = |channel, number| Step::Publish { channel, messages: vec![message(number, 0)] };
     let full = (1..7).map(|number| publish_to(0, [number]));
-    let steps = [limit].into_iter().chain(full).chain([change, again(0, 7), again(1, 8), again(0, 9)]);
+    let steps =
+        [limit].into_iter().chain(full).chain([change, again(0, 7), again(1, 8), again(0, 9)]);
     play([queue(0, [("x-overflow", Value::Text("reject-publish"))])], steps).await
 }
 
@@ -70,7 +73,8 @@ async fn a_full_queue_takes_messages_again_once_its_policy_has_a_higher_limit() 
 }
 
 #[tokio::test]
-async fn a_full_queue_whose_limit_is_gone_takes_messages_again_but_on_3_10_not_on_a_channel_that_it_has_refused() {
+async fn a_full_queue_whose_limit_is_gone_takes_messages_again_but_on_3_10_not_on_a_channel_that_it_has_refused()
+ {
     let played = relieved(Step::ClearPolicy { queue: 0 }).await;
     assert_eq!(played.refused(), played.by_version([4, 2, 2]));
 }

@@ -43,14 +43,21 @@ async fn a_message_whose_channel_is_closed_is_dead_lettered_at_its_limit() {
 
 #[tokio::test]
 async fn a_message_whose_connection_is_closed_is_dead_lettered_at_its_limit() {
-    let played =
-        with_a_limit_of_three(times(6, [subscribe(2, 0, 1, 1), Step::CloseConnection { connection: 1 }])).await;
+    let played = with_a_limit_of_three(times(
+        6,
+        [subscribe(2, 0, 1, 1), Step::CloseConnection { connection: 1 }],
+    ))
+    .await;
     assert_eq!(played.deliveries("m1"), 4);
 }
 
 #[tokio::test]
 async fn a_message_whose_connection_is_lost_is_dead_lettered_at_its_limit() {
-    let played = with_a_limit_of_three(times(6, [subscribe(2, 0, 1, 1), Step::CutConnection { connection: 1 }])).await;
+    let played = with_a_limit_of_three(times(
+        6,
+        [subscribe(2, 0, 1, 1), Step::CutConnection { connection: 1 }],
+    ))
+    .await;
     assert_eq!(played.deliveries("m1"), 4);
 }
 
@@ -69,10 +76,16 @@ async fn a_message_that_is_fetched_and_nacked_counts_but_not_on_4_3() {
 
 #[tokio::test]
 async fn counts_that_a_publisher_sent_are_shown_on_the_first_delivery_only() {
-    let stale = message(1, 0).header("x-delivery-count", Value::Number(7)).header("x-acquired-count", Value::Number(9));
-    let played = play([queue(0, [])], [publish([stale]), subscribe(0, 0, 1, 1), settle(0, REJECT)]).await;
+    let stale = message(1, 0)
+        .header("x-delivery-count", Value::Number(7))
+        .header("x-acquired-count", Value::Number(9));
+    let played =
+        play([queue(0, [])], [publish([stale]), subscribe(0, 0, 1, 1), settle(0, REJECT)]).await;
     assert_eq!(played.header("m1", "x-delivery-count")[..2], ["7", "1"]);
-    assert_eq!(played.header("m1", "x-acquired-count")[..2], ["9", played.by_version(["9", "9", "1"])]);
+    assert_eq!(
+        played.header("m1", "x-acquired-count")[..2],
+        ["9", played.by_version(["9", "9", "1"])]
+    );
 }
 
 #[tokio::test]
@@ -96,8 +109,12 @@ async fn a_message_from_the_dead_letter_queue_brings_its_counts_with_it() {
 
 #[tokio::test]
 async fn prefetched_messages_that_nobody_handled_count_when_the_connection_ends() {
-    let steps =
-        [publish_to(0, 1..6), subscribe(2, 0, 1, 10), Step::CutConnection { connection: 1 }, subscribe(0, 0, 2, 10)];
+    let steps = [
+        publish_to(0, 1..6),
+        subscribe(2, 0, 1, 10),
+        Step::CutConnection { connection: 1 },
+        subscribe(0, 0, 2, 10),
+    ];
     let played = play([queue(0, [])], steps).await;
     assert_eq!(played.header("m5", "x-delivery-count")[..2], ["-", "1"]);
 }
@@ -166,7 +183,8 @@ async fn a_limit_of_minus_one_is_none_but_on_3_10_it_is_the_smallest() {
 
 #[tokio::test]
 async fn a_limit_that_is_never_reached_is_one_on_all_versions() {
-    for how in [[get(0, 0), settle(0, REJECT)], [get(0, 0), settle(0, NACK)], [get(2, 0), close(2)]] {
+    for how in [[get(0, 0), settle(0, REJECT)], [get(0, 0), settle(0, NACK)], [get(2, 0), close(2)]]
+    {
         let played = until_it_is_gone(vec![limit(2_147_483_648)], how).await;
         assert_eq!((played.deliveries("m1"), played.left(0)), (23, vec!["m1".to_owned()]));
     }
@@ -174,7 +192,9 @@ async fn a_limit_that_is_never_reached_is_one_on_all_versions() {
 
 #[tokio::test]
 async fn a_queue_without_dead_letters_deletes_a_message_that_was_looked_at_too_often() {
-    let looks = times(23, [get(0, 0), settle(0, NACK)]).into_iter().chain(times(23, [get(0, 0), settle(0, REJECT)]));
+    let looks = times(23, [get(0, 0), settle(0, NACK)])
+        .into_iter()
+        .chain(times(23, [get(0, 0), settle(0, REJECT)]));
     let played = play([queue(0, [])], [publish_to(0, [1])].into_iter().chain(looks)).await;
     assert_eq!(played.left(0).len(), played.by_version([1, 0, 0]));
 }
@@ -185,7 +205,10 @@ async fn the_smaller_of_a_policys_limit_and_the_arguments_counts() {
         let [exchange, key] = dead_letters_to(1);
         let mut steps = vec![
             publish_to(0, [1]),
-            Step::SetPolicy { queue: 0, definition: vec![("delivery-limit", Value::Number(policy))] },
+            Step::SetPolicy {
+                queue: 0,
+                definition: vec![("delivery-limit", Value::Number(policy))],
+            },
         ];
         steps.extend(times(6, [get(0, 0), settle(0, REJECT)]));
         let played = play([queue(0, [limit(argument), exchange, key]), queue(1, [])], steps).await;

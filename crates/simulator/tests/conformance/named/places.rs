@@ -28,7 +28,10 @@ const WAYS: [Settlement; 2] = [REJECT, NACK];
 async fn without_a_limit_a_requeued_message_is_the_next_one_but_on_3_10_the_last_one() {
     for how in WAYS {
         let played = given_back(vec![], settle(0, how)).await;
-        assert_eq!(ends(&played), played.by_version([first("m2", "m1"), first("m1", "m6"), first("m1", "m6")]));
+        assert_eq!(
+            ends(&played),
+            played.by_version([first("m2", "m1"), first("m1", "m6"), first("m1", "m6")])
+        );
     }
 }
 
@@ -44,7 +47,10 @@ async fn with_a_limit_a_requeued_message_is_the_next_one() {
 async fn a_limit_of_minus_one_sends_a_requeued_message_to_the_end_on_4_0_and_away_on_3_10() {
     for how in WAYS {
         let played = given_back(vec![limit(-1)], settle(0, how)).await;
-        assert_eq!(ends(&played), played.by_version([first("m2", "m6"), first("m2", "m1"), first("m1", "m6")]));
+        assert_eq!(
+            ends(&played),
+            played.by_version([first("m2", "m6"), first("m2", "m1"), first("m1", "m6")])
+        );
     }
 }
 
@@ -57,7 +63,10 @@ async fn what_a_closed_channel_held_is_the_next_one_whatever_the_limit() {
 }
 
 /// Browses ten of thirty, gives them back, and looks at the order.
-async fn browsed(arguments: Vec<(&'static str, crate::script::Value)>, back: impl IntoIterator<Item = Step>) -> Played {
+async fn browsed(
+    arguments: Vec<(&'static str, crate::script::Value)>,
+    back: impl IntoIterator<Item = Step>,
+) -> Played {
     let mut all = quorum([]);
     all.extend(arguments);
     let topology = [Step::DeclareQueue { channel: 0, queue: 0, arguments: all }];
@@ -79,7 +88,11 @@ async fn browsed_messages_come_back_in_order_by_one_nack_after_a_cancel_since_4_
     let back = || [Step::Cancel { channel: 2, pick: 0 }, settle_to(2, 9, NACK)];
     for arguments in [vec![], vec![limit(2_147_483_648)]] {
         let played = browsed(arguments, back()).await;
-        assert!(played.by_version([true, played.left(0) == in_order(), played.left(0) == in_order()]));
+        assert!(played.by_version([
+            true,
+            played.left(0) == in_order(),
+            played.left(0) == in_order()
+        ]));
     }
 }
 

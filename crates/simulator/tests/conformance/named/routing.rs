@@ -7,7 +7,8 @@ use crate::words::*;
 #[tokio::test]
 async fn an_unroutable_mandatory_message_is_returned_and_then_confirmed() {
     for kind in ["direct", "topic", "headers", "fanout"] {
-        let steps = [publish([routed(1, 0, "a").mandatory()]), publish([message(2, MISSING).mandatory()])];
+        let steps =
+            [publish([routed(1, 0, "a").mandatory()]), publish([message(2, MISSING).mandatory()])];
         let played = play([exchange(0, kind)], steps).await;
         assert!(played.closed().is_empty());
     }
@@ -15,7 +16,13 @@ async fn an_unroutable_mandatory_message_is_returned_and_then_confirmed() {
 
 #[tokio::test]
 async fn unroutable_messages_in_a_pipeline_are_returned_each() {
-    let messages = [message(1, 0), message(2, MISSING).mandatory(), message(3, 0), message(4, MISSING), message(5, 0)];
+    let messages = [
+        message(1, 0),
+        message(2, MISSING).mandatory(),
+        message(3, 0),
+        message(4, MISSING),
+        message(5, 0),
+    ];
     assert_eq!(play([queue(0, [])], [publish(messages)]).await.left(0), ["m1", "m3", "m5"]);
 }
 
@@ -40,7 +47,8 @@ async fn an_alternate_exchange_takes_what_has_no_route() {
         bind(0, 0, "a"),
         bind(1, 1, ""),
     ];
-    let steps = [publish([routed(1, 0, "a").mandatory()]), publish([routed(2, 0, "b").mandatory()])];
+    let steps =
+        [publish([routed(1, 0, "a").mandatory()]), publish([routed(2, 0, "b").mandatory()])];
     let played = play(topology, steps).await;
     assert_eq!((played.left(0), played.left(1)), (vec!["m1".to_owned()], vec!["m2".to_owned()]));
 }
@@ -62,7 +70,8 @@ async fn dead_letters_follow_alternate_exchanges() {
     assert_eq!(play(topology, [publish_to(0, [1]), Step::PassTime]).await.left(1), ["m1"]);
 }
 
-/// Publishes a message with these headers to a headers exchange with this binding, and says whether it came.
+/// Publishes a message with these headers to a headers exchange with this binding, and says whether
+/// it came.
 async fn matches(binding: Table, headers: Table) -> bool {
     let topology = [
         exchange(0, "headers"),
@@ -81,7 +90,13 @@ async fn a_headers_exchange_compares_headers_with_its_bindings() {
     assert!(!matches(vec![all(), to("a")], vec![to("b")]).await);
     assert!(!matches(vec![all(), to("a")], vec![]).await);
     assert!(!matches(vec![all(), to("a"), ("n", Value::Number(1))], vec![to("a")]).await);
-    assert!(matches(vec![("x-match", Value::Text("any")), to("a"), ("n", Value::Number(1))], vec![to("a")]).await);
+    assert!(
+        matches(
+            vec![("x-match", Value::Text("any")), to("a"), ("n", Value::Number(1))],
+            vec![to("a")]
+        )
+        .await
+    );
 }
 
 #[tokio::test]
@@ -102,8 +117,13 @@ async fn a_topic_exchange_knows_its_wildcards() {
         bind(1, 0, "a.#"),
         bind(2, 0, "*.b"),
     ];
-    let messages =
-        [routed(1, 0, "a"), routed(2, 0, "a.b"), routed(3, 0, "a.b.c"), routed(4, 0, "c.b"), routed(5, 0, "")];
+    let messages = [
+        routed(1, 0, "a"),
+        routed(2, 0, "a.b"),
+        routed(3, 0, "a.b.c"),
+        routed(4, 0, "c.b"),
+        routed(5, 0, ""),
+    ];
     let played = play(topology, [publish(messages)]).await;
     assert_eq!(played.left(0), ["m2"]);
     assert_eq!(played.left(1), ["m1", "m2", "m3"]);
@@ -118,7 +138,13 @@ async fn a_message_that_reaches_a_queue_by_two_ways_is_there_once() {
         queue(0, []),
         bind(0, 0, "a"),
         bind(0, 1, ""),
-        Step::BindExchange { channel: 0, destination: 1, source: 0, key: Key::Word("a"), arguments: Table::new() },
+        Step::BindExchange {
+            channel: 0,
+            destination: 1,
+            source: 0,
+            key: Key::Word("a"),
+            arguments: Table::new(),
+        },
     ];
     assert_eq!(play(topology, [publish([routed(1, 0, "a")])]).await.left(0), ["m1"]);
 }

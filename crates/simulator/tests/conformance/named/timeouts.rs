@@ -1,5 +1,5 @@
-//! Messages that are held for too long. 4.3 takes a timeout for each queue and looks at it exactly; older versions look once a
-//! minute, and a minute is too long for a test.
+//! Messages that are held for too long. 4.3 takes a timeout for each queue and looks at it exactly;
+//! older versions look once a minute, and a minute is too long for a test.
 
 use crate::play::play;
 use crate::script::{Step, Value};
@@ -19,7 +19,13 @@ async fn a_message_that_is_held_for_too_long_comes_back_uncounted_and_its_subscr
 
 #[tokio::test]
 async fn a_late_ack_does_no_harm_and_no_good() {
-    let steps = [publish_to(0, [1]), subscribe(2, 0, 1, 1), Step::PassTime, settle(2, ACK), subscribe(0, 0, 2, 1)];
+    let steps = [
+        publish_to(0, [1]),
+        subscribe(2, 0, 1, 1),
+        Step::PassTime,
+        settle(2, ACK),
+        subscribe(0, 0, 2, 1),
+    ];
     let played = play(with_timeout(), steps).await;
     assert_eq!(played.deliveries("m1"), played.by_version([1, 1, 2]));
 }
@@ -34,13 +40,20 @@ async fn a_message_that_times_out_more_often_than_its_limit_is_kept() {
 
 #[tokio::test]
 async fn a_message_that_is_settled_in_time_does_not_time_out() {
-    let steps = [publish_to(0, [1]), subscribe(2, 0, 1, 1), settle(2, ACK), Step::PassTime, publish_to(0, [2])];
+    let steps = [
+        publish_to(0, [1]),
+        subscribe(2, 0, 1, 1),
+        settle(2, ACK),
+        Step::PassTime,
+        publish_to(0, [2]),
+    ];
     let played = play(with_timeout(), steps).await;
     assert_eq!((played.came(), played.cancelled()), (vec!["m1".to_owned(), "m2".to_owned()], 0));
 }
 
 #[tokio::test]
 async fn a_message_that_is_fetched_and_held_for_too_long_closes_its_channel() {
-    let played = play(with_timeout(), [publish_to(0, [1]), get(2, 0), Step::PassTime, get(0, 0)]).await;
+    let played =
+        play(with_timeout(), [publish_to(0, [1]), get(2, 0), Step::PassTime, get(0, 0)]).await;
     assert_eq!(played.closed().len(), played.by_version([0, 0, 1]), "{:?}", played.closed());
 }

@@ -19,7 +19,8 @@ fn wait_queue(arguments: Vec<(&'static str, Value)>) -> Step {
 async fn a_message_comes_home_when_its_time_is_over() {
     for strategy in strategies() {
         let topology = [wait_queue([vec![ttl(300)], strategy].concat()), queue(1, [])];
-        let played = play(topology, [subscribe(0, 1, 1, 10), publish_to(0, 1..4), Step::PassTime]).await;
+        let played =
+            play(topology, [subscribe(0, 1, 1, 10), publish_to(0, 1..4), Step::PassTime]).await;
         assert_eq!(played.came(), ["m1", "m2", "m3"]);
     }
 }
@@ -56,17 +57,30 @@ async fn a_message_that_expires_waits_for_those_before_it() {
 
 #[tokio::test]
 async fn a_message_without_a_time_holds_up_those_behind_it() {
-    let steps = [publish_to(0, [1]), publish([message(2, 0).expiring(150)]), Step::PassTime, get(0, 0), Step::PassTime];
+    let steps = [
+        publish_to(0, [1]),
+        publish([message(2, 0).expiring(150)]),
+        Step::PassTime,
+        get(0, 0),
+        Step::PassTime,
+    ];
     let played = play([wait_queue(vec![]), queue(1, [])], steps).await;
     assert_eq!((played.left(0), played.left(1)), (vec!["m1".to_owned()], vec!["m2".to_owned()]));
 }
 
 #[tokio::test]
 async fn a_time_of_zero_is_over_at_once_unless_somebody_waits() {
-    let steps = [publish([message(1, 0).expiring(0)]), subscribe(2, 0, 1, 10), publish([message(2, 0).expiring(0)])];
+    let steps = [
+        publish([message(1, 0).expiring(0)]),
+        subscribe(2, 0, 1, 10),
+        publish([message(2, 0).expiring(0)]),
+    ];
     let played = play([wait_queue(vec![]), queue(1, [])], steps).await;
     // The second one expires when it comes back from its consumer.
-    assert_eq!((played.came(), played.left(1)), (vec!["m2".to_owned()], vec!["m1".to_owned(), "m2".to_owned()]));
+    assert_eq!(
+        (played.came(), played.left(1)),
+        (vec!["m2".to_owned()], vec!["m1".to_owned(), "m2".to_owned()])
+    );
 }
 
 #[tokio::test]
@@ -84,7 +98,8 @@ async fn a_held_message_whose_time_is_over_expires_when_it_comes_back() {
 #[tokio::test]
 async fn a_missing_route_home_loses_a_message_at_most_once_and_keeps_it_at_least_once() {
     for strategy in strategies() {
-        let mut arguments = quorum([ttl(200), ("x-dead-letter-exchange", Value::Exchange(Some(0)))]);
+        let mut arguments =
+            quorum([ttl(200), ("x-dead-letter-exchange", Value::Exchange(Some(0)))]);
         arguments.extend(strategy);
         let binding = |queue, kind| {
             let arguments = vec![("x-match", Value::Text("all")), ("kind", Value::Text(kind))];
@@ -98,23 +113,31 @@ async fn a_missing_route_home_loses_a_message_at_most_once_and_keeps_it_at_least
             queue(2, []),
             binding(2, "early"),
         ];
-        // A process beside the queue dead-letters at least once. When the second message has arrived, that process has already looked for a
-        // route for the first.
+        // A process beside the queue dead-letters at least once. When the second message has
+        // arrived, that process has already looked for a route for the first.
         let first = [publish([of(1, "late"), of(2, "early")]), Step::PassTime];
         let then = [binding(1, "late"), publish([of(3, "late")]), Step::PassTime];
         let played = play(topology, first.into_iter().chain(then)).await;
         // What is kept is tried again every three minutes.
-        assert_eq!((played.left(1), played.left(2)), (vec!["m3".to_owned()], vec!["m2".to_owned()]));
+        assert_eq!(
+            (played.left(1), played.left(2)),
+            (vec!["m3".to_owned()], vec!["m2".to_owned()])
+        );
     }
 }
 
 #[tokio::test]
 async fn a_missing_exchange_is_a_missing_route() {
     for strategy in strategies() {
-        let mut arguments = quorum([ttl(200), ("x-dead-letter-exchange", Value::Exchange(Some(MISSING)))]);
+        let mut arguments =
+            quorum([ttl(200), ("x-dead-letter-exchange", Value::Exchange(Some(MISSING)))]);
         arguments.extend(strategy);
         let topology = [Step::DeclareQueue { channel: 0, queue: 0, arguments }];
-        let played = play(topology, [publish_to(0, [1]), Step::PassTime, Step::Purge { channel: 0, queue: 0 }]).await;
+        let played = play(
+            topology,
+            [publish_to(0, [1]), Step::PassTime, Step::Purge { channel: 0, queue: 0 }],
+        )
+        .await;
         assert!(played.left(0).is_empty());
     }
 }
@@ -122,7 +145,8 @@ async fn a_missing_exchange_is_a_missing_route() {
 #[tokio::test]
 async fn at_least_once_without_reject_publish_is_at_most_once() {
     let strategy = vec![ttl(200), ("x-dead-letter-strategy", Value::Text("at-least-once"))];
-    let steps = [publish_to(0, [1]), Step::PassTime, queue(1, []), publish_to(0, [2]), Step::PassTime];
+    let steps =
+        [publish_to(0, [1]), Step::PassTime, queue(1, []), publish_to(0, [2]), Step::PassTime];
     assert_eq!(play([wait_queue(strategy)], steps).await.left(1), ["m2"]);
 }
 
@@ -137,8 +161,15 @@ async fn behind_undeliverable(count: u32) -> Vec<String> {
         queue(1, []),
         Step::Bind { channel: 0, queue: 1, exchange: 0, key: Key::Word(""), arguments: home },
     ];
-    let good = [message(100, 0), message(101, 0)].map(|message| message.header("kind", Value::Text("good")));
-    let steps = [subscribe(0, 1, 1, 10), publish_to(0, 1..count + 1), publish(good), Step::PassTime, Step::PassTime];
+    let good = [message(100, 0), message(101, 0)]
+        .map(|message| message.header("kind", Value::Text("good")));
+    let steps = [
+        subscribe(0, 1, 1, 10),
+        publish_to(0, 1..count + 1),
+        publish(good),
+        Step::PassTime,
+        Step::PassTime,
+    ];
     play(topology, steps).await.came()
 }
 
@@ -154,9 +185,11 @@ async fn good_messages_do_not_pass_32_undeliverable_ones() {
 
 #[tokio::test]
 async fn a_ladder_of_headers_exchanges_brings_a_message_home_with_its_routing_key() {
-    // Two rungs: a message with both headers waits on the longer one first, then on the shorter one.
+    // Two rungs: a message with both headers waits on the longer one first, then on the shorter
+    // one.
     let rung = |queue, next, millis| {
-        let mut arguments = quorum([ttl(millis), ("x-dead-letter-exchange", Value::Exchange(Some(next)))]);
+        let mut arguments =
+            quorum([ttl(millis), ("x-dead-letter-exchange", Value::Exchange(Some(next)))]);
         arguments.extend(at_least_once());
         Step::DeclareQueue { channel: 0, queue, arguments }
     };
