@@ -10,7 +10,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::clock;
 use crate::consume::attempt::{ComesAgain, Slot, attempt};
-use crate::consume::inbox::{Inbox, QueueIndex, Rules, Ticket};
+use crate::consume::inbox::{Inbox, QueueIndex, Rules, Take, Ticket};
 use crate::consume::unacked::Unacked;
 use crate::lock::lock;
 use crate::random::random;
@@ -22,7 +22,7 @@ use crate::shutdown::Shutdown;
 /// whichever queue it came from.
 pub(crate) struct Intake {
     inbox: Mutex<Inbox<Unacked>>,
-    windows: Vec<watch::Sender<u16>>,
+    takes: Vec<watch::Sender<Take>>,
     /// Whether settling a delivery of the queue has to wait.
     settling_waits: Vec<watch::Sender<bool>>,
     /// Whether a delivery of the queue has waited too long for a handler.
@@ -46,14 +46,8 @@ impl Intake {
         let mut inbox = Inbox::new(random());
         let queues: Vec<_> = rules.into_iter().map(|rules| inbox.add(rules)).collect();
         let now = clock::now();
-        // The first queue's turn begins here, so that it ends by itself even if that queue's
-        // consumer cannot start.
-        inbox.pass_time(now);
         let intake = Self {
-            windows: queues
-                .iter()
-                .map(|queue| watch::Sender::new(inbox.window(*queue, now)))
-                .collect(),
+            takes: queues.iter().map(|queue| watch::Sender::new(inbox.take(*queue, now))).collect(),
             settling_waits: queues.iter().map(|_| watch::Sender::new(false)).collect(),
             late: queues.iter().map(|_| watch::Sender::new(false)).collect(),
             running: queues.iter().map(|_| watch::Sender::new(0)).collect(),
@@ -66,9 +60,27 @@ impl Intake {
         (Arc::new(intake), queues)
     }
 
-    /// The prefetch that the queue's subscription should have, as it changes.
-    pub(crate) fn window(&self, queue: QueueIndex) -> watch::Receiver<u16> {
-        self.windows[queue.position()].subscribe()
+    /// How the queue's deliveries are to be taken, as it changes.
+    pub(crate) fn take(&self, queue: QueueIndex) -> watch::Receiver<Take> {
+        self.takes[queue.position()].subscribe()
+    }
+
+    /// A session takes the queue's deliveries from now on.
+    pub(crate) fn opened(self: &Arc<Self>, queue: QueueIndex) {
+        self.change(|inbox, now| inbox.opened(queue, now));
+    }
+
+    /// The queue refuses to give single messages.
+    pub(crate) fn refuses_gets(self: &Arc<Self>, queue: QueueIndex) {
+        self.change(|inbox, now| inbox.refuses_gets(queue, now));
+    }
+
+    /// The answer to a get.
+    pub(crate) fn got(self: &Arc<Self>, queue: QueueIndex, got: Option<Unacked>) {
+        self.change(|inbox, now| {
+            let got = got.map(|unacked| (unacked.delivery.ledger.redeliveries, unacked));
+            inbox.got(queue, got, now);
+        });
     }
 
     /// Whether settling a delivery of the queue has to wait, as it changes.
@@ -104,7 +116,7 @@ impl Intake {
     /// slot until its handler ends. `is_by_delivery`: a delivery has ended the connection, and
     /// comes again.
     pub(crate) fn lost(self: &Arc<Self>, queue: QueueIndex, is_by_delivery: bool) {
-        self.change(|inbox, _| inbox.lost(queue, is_by_delivery));
+        self.change(|inbox, now| inbox.lost(queue, is_by_delivery, now));
     }
 
     /// Deliveries that have waited too long for a handler, and should go back to the queue.
@@ -144,7 +156,7 @@ impl Intake {
     /// The deliveries that are not running: no handler has seen them, or they wait between two
     /// attempts.
     pub(crate) fn drain(self: &Arc<Self>, queue: QueueIndex) -> Vec<Unacked> {
-        self.change(|inbox, _| inbox.drain(queue))
+        self.change(|inbox, now| inbox.drain(queue, now))
     }
 
     /// How many of the queue's slots are taken, also by handlers whose channel is gone.
@@ -166,7 +178,7 @@ impl Intake {
 
     /// No delivery of the queue waits for a handler for longer than this from now on.
     pub(crate) fn limit_start(self: &Arc<Self>, queue: QueueIndex, limit: Duration) {
-        self.change(|inbox, _| inbox.limit_start(queue, limit));
+        self.change(|inbox, now| inbox.limit_start(queue, limit, now));
     }
 
     /// When this guard is dropped, so are the handlers that are still running.
@@ -192,9 +204,9 @@ impl Intake {
                 started.push((ticket, unacked));
             }
         }
-        for position in 0..self.windows.len() {
-            let queue = QueueIndex::at(position);
-            set_if_changed(&self.windows[position], inbox.window(queue, now));
+        while let Some(queue) = inbox.next_changed() {
+            let position = queue.position();
+            set_if_changed(&self.takes[position], inbox.take(queue, now));
             set_if_changed(&self.settling_waits[position], inbox.is_ending(queue));
             set_if_changed(&self.late[position], inbox.has_late(queue, now));
             set_if_changed(&self.running[position], inbox.running(queue));

@@ -23,7 +23,7 @@ use crate::broker::client::{Channel, Connection};
 use crate::broker::keeper::Keeper;
 use crate::consume::ack_timeout::AckTimeout;
 use crate::consume::context::{InFlight, QueueContext};
-use crate::consume::inbox::{QueueIndex, is_near_limit};
+use crate::consume::inbox::{QueueIndex, Take, is_near_limit};
 use crate::consume::intake::Intake;
 use crate::consume::settler::{Settler, SettlingChannel};
 use crate::consume::unacked::Unacked;
@@ -72,7 +72,7 @@ pub(crate) struct Session<'a> {
     channel: Arc<dyn Channel>,
     settling_channel: Arc<SettlingChannel>,
     subscriptions: Subscriptions,
-    window: watch::Receiver<u16>,
+    take: watch::Receiver<Take>,
     /// Empty between calls of [`receive`](Self::receive). Kept, because a new vector would move
     /// lapin's large deliveries as it grows.
     arrived: Vec<Incoming>,
@@ -115,7 +115,7 @@ impl<'a> Session<'a> {
             settling_channel: SettlingChannel::new(channel.clone()),
             channel,
             subscriptions: Subscriptions::default(),
-            window: queue.intake.window(queue.index),
+            take: queue.intake.take(queue.index),
             arrived: Vec::new(),
             has_taken: false,
             late: queue.intake.late(queue.index),
@@ -133,6 +133,7 @@ impl<'a> Session<'a> {
     ///
     /// When the channel or its connection is gone. The broker delivers again what was not settled.
     pub(crate) async fn run(&mut self) -> Result<(), Error> {
+        self.queue.intake.opened(self.queue.index);
         while !self.queue.shutdown.is_requested() {
             let error = match self.step().await {
                 Ok(()) => continue,
@@ -158,11 +159,15 @@ impl<'a> Session<'a> {
         self.queue.context.config.order.is_kept()
     }
 
-    /// Gives the subscription the prefetch that the inbox asks for, then handles the next event.
+    /// Asks for a message or gives the subscription its prefetch, as the inbox wants it, then
+    /// handles the next event.
     async fn step(&mut self) -> Result<(), Error> {
         self.resize().await?;
+        if *self.take.borrow() == Take::One {
+            return self.get().await;
+        }
         let has_what_it_wants =
-            !self.subscriptions.streams.is_empty() || *self.window.borrow() == 0;
+            !self.subscriptions.streams.is_empty() || *self.take.borrow() == Take::Window(0);
         if !self.is_consuming && has_what_it_wants && !self.queue.shutdown.is_requested() {
             // Not before the subscription, which the broker may refuse. Without one, the inbox
             // wants nothing delivered now.
@@ -181,7 +186,7 @@ impl<'a> Session<'a> {
             () = until_late(&mut self.late) => self.hand_back_late().await,
             item = self.subscriptions.next() => if self.receive(item)? { self.cancelled().await } else { Ok(()) },
             // An error means that the intake is gone, and with it the service.
-            _ = self.window.changed() => Ok(()),
+            _ = self.take.changed() => Ok(()),
             () = tokio::time::sleep(CHECK_CHANNEL_EVERY), if is_unsubscribed => Ok(()),
         }
     }

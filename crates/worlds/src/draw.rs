@@ -10,8 +10,8 @@ use rehop_simulator::Version;
 
 use crate::network::Conditions;
 use crate::scenario::{
-    AttemptEnd, AttemptPlan, Disturbance, Fault, FaultKind, MessagePlan, Place, QueuePlan,
-    ReplayPlan, Scenario,
+    AttemptEnd, AttemptPlan, Disturbance, Fault, FaultKind, LONG_HANDLERS, MessagePlan, Place,
+    QueuePlan, ReplayPlan, Scenario,
 };
 
 /// Everything is published, and breaks, within this time. After it comes the quiet.
@@ -34,6 +34,8 @@ impl Scenario {
         let mut scenario = match seed % 32 {
             3 => Self::of_poison_in_line(seed, random),
             7 => Self::of_many(seed, random),
+            // These take long to run.
+            19 if seed % 256 == 19 => Self::of_many_queues(seed, random),
             11 | 27 => Self::of_poison(seed, random),
             13 | 29 => Self::of_short_timeout(seed, random),
             5 | 21 => Self::of_refusals(seed, random),
@@ -155,6 +157,34 @@ impl Scenario {
         scenario
     }
 
+    /// Processes that consume many queues. Most are idle, and messages in several of the others
+    /// kill.
+    fn of_many_queues(seed: u64, random: &mut SmallRng) -> Self {
+        let mut scenario = Self::of_faults(seed, random);
+        let (number, version) = (pick(random, &[20, 20, 20, 100]), scenario.version);
+        scenario.queues = (0..number).map(|number| queue(random, version, number)).collect();
+        scenario.become_poisoned(random);
+        scenario.processes = random.random_range(1..=3);
+        scenario.faults.clear();
+        let busy: Vec<usize> = (0..pick(random, &[1, 2, 5, 20]))
+            .map(|_| random.random_range(0..scenario.queues.len()))
+            .collect();
+        let (messages, every) = (pick(random, &[20, 50, 100]), pick(random, &[0, 3, 300]));
+        let runs = millis(pick(random, &[1, 5, 100, 1_000]));
+        let is_killing = |number| number % pick(random, &[10, 30]) == 7;
+        let killing: Vec<bool> = (0..messages).map(is_killing).collect();
+        let message = |number: u32| {
+            let is_killing = killing[number as usize];
+            let ends = if is_killing { AttemptEnd::Kills } else { AttemptEnd::Succeeds };
+            let attempts = vec![AttemptPlan { runs, ends }];
+            let (at, queue) =
+                (secs(1) + millis(every) * number, busy[random.random_range(0..busy.len())]);
+            MessagePlan { at, queue, key: 0, deadline: None, attempts }
+        };
+        scenario.messages = (0..messages).map(message).collect();
+        scenario
+    }
+
     /// One message of an ordered queue kills.
     fn of_poison_in_line(seed: u64, random: &mut SmallRng) -> Self {
         let mut scenario = Self::of_faults(seed, random);
@@ -192,12 +222,14 @@ impl Scenario {
         scenario.faults.clear();
         scenario.consumer_timeout = secs(1_800);
         scenario.enforced_timeout = pick(random, &[secs(15), secs(40)]);
+        let is_held = scenario.queues.iter().any(|queue| queue.strategy == WaitStrategy::InProcess);
+        let long_handlers = if is_held { secs(60) } else { LONG_HANDLERS };
         for queue in &mut scenario.queues {
             queue.is_existing = scenario.version == Version::V4_3
                 && queue.strategy != WaitStrategy::Native
                 && random.random();
             // Some handlers outlive the broker's timeout.
-            queue.handler_timeout = secs(60);
+            queue.handler_timeout = pick(random, &[secs(60), long_handlers]);
         }
         for message in &mut scenario.messages {
             message.attempts.retain(|attempt| attempt.ends != AttemptEnd::Kills);

@@ -9,6 +9,9 @@ use rehop_simulator::{Time, Version};
 
 use crate::network::Conditions;
 
+/// What a queue with handlers of this length brings is not asked for singly.
+pub(crate) const LONG_HANDLERS: Duration = Duration::from_secs(400);
+
 /// Everything that is decided before a world begins. The same scenario and seed give the same run,
 /// event for event.
 #[derive(Debug, Clone, PartialEq)]

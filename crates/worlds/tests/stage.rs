@@ -223,3 +223,72 @@ fn publishing_to_a_broker_that_takes_no_message_panics() {
     world.stop_broker();
     world.publish("orders", &1);
 }
+
+/// A service with so many queues, `q0` first. A handler runs for 5 ms, but the first so many run
+/// for longer than anybody waits.
+async fn of_queues(number: usize, handled: Arc<Mutex<usize>>, slow: usize, stop: Stop) {
+    let mut settings = Settings::default();
+    settings.retry.immediate = Some(1);
+    settings.consume.concurrency = Some(50);
+    let began = Arc::new(Mutex::new(0));
+    let mut service = rehop::Service::new(&settings).with_graceful_shutdown(stop);
+    for queue in 0..number {
+        let (handled, began) = (handled.clone(), began.clone());
+        let handler = move |_: Message<u32>| {
+            let (handled, began) = (handled.clone(), began.clone());
+            async move {
+                *began.lock().unwrap() += 1;
+                let is_slow = *began.lock().unwrap() <= slow;
+                tokio::time::sleep(if is_slow { secs(50) } else { Duration::from_millis(5) }).await;
+                *handled.lock().unwrap() += 1;
+                Ok::<_, Failure>(())
+            }
+        };
+        service = service.with_consumer(Consumer::new(format!("q{queue}"), handler));
+    }
+    service.await.unwrap();
+}
+
+/// The time until so many messages are handled.
+fn time_until(world: &mut World, handled: &Arc<Mutex<usize>>, number: usize) -> Duration {
+    let began = world.now();
+    while *handled.lock().unwrap() < number {
+        world.pass(Duration::from_millis(5));
+        assert!(world.now() < began + secs(60), "{} of {number}", *handled.lock().unwrap());
+    }
+    world.now() - began
+}
+
+#[test]
+fn a_message_in_one_of_a_hundred_queues_is_handled_as_soon_as_one_in_a_single_queue() {
+    let time_of = |queues: usize| {
+        let (mut world, handled) = (World::new(1), Arc::default());
+        let first = world.start(|stop| of_queues(queues, Arc::clone(&handled), 0, stop));
+        // The queues exist now.
+        world.pass(secs(10));
+        world.stop(first);
+        world.pass(secs(10));
+        assert!(world.has_ended(first), "{:?}", world.error(first));
+        world.publish(&format!("q{}", queues - 1), &1);
+        world.start(|stop| of_queues(queues, Arc::clone(&handled), 0, stop));
+        time_until(&mut world, &handled, 1)
+    };
+    let times = [1, 20, 100].map(time_of);
+    assert!(times.iter().all(|time| *time < secs(1)), "{times:?}");
+}
+
+/// After a crash that charged fifty messages.
+#[test]
+fn a_process_with_twenty_queues_that_was_killed_goes_on_at_once() {
+    let (mut world, handled) = (World::new(1), Arc::default());
+    let first = world.start(|stop| of_queues(20, Arc::clone(&handled), 50, stop));
+    world.pass(secs(10));
+    for _ in 0..1_000 {
+        world.publish("q7", &1);
+    }
+    world.pass(secs(10));
+    world.kill(first);
+    world.start(|stop| of_queues(20, Arc::clone(&handled), 0, stop));
+    let time = time_until(&mut world, &handled, 1_000);
+    assert!(time < secs(2), "{time:?}");
+}

@@ -64,6 +64,11 @@ impl<T> Lines<T> {
         }
     }
 
+    /// Whether anything could start now.
+    pub(super) fn has_heads(&self) -> bool {
+        !self.due.is_empty() || !self.ready.is_empty()
+    }
+
     /// All that could start now: at most one of each line.
     pub(super) fn heads(&self) -> impl Iterator<Item = (Place, &T)> {
         let due = self.due.iter().map(|(place, item)| (*place, item));

@@ -1,13 +1,22 @@
 //! The deliveries of one queue that the process holds.
 
-use std::collections::{BTreeMap, VecDeque};
+mod room;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
+use super::SETTLED_WITHIN;
+use super::agenda::Entry;
 use super::fill_up::FillUp;
+use super::gets::{Candidate, Head};
 use super::lines::{Lines, Place};
+use super::proof::Says;
 use super::requeued::{Fingerprint, Requeued};
-use super::suspicion::{Rank, Redeliveries, is_near_limit};
-use super::{Rules, Running};
+use super::rules::Rules;
+use super::suspicion::{Rank, Redeliveries, is_near_limit, is_suspect};
+
+/// The number of no subscription: a get brought the delivery.
+const GOT: u64 = 0;
 
 /// Longer than any broker's timeout, and short enough to add to any time.
 const LONGEST_START_LIMIT: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
@@ -23,19 +32,25 @@ pub(super) struct QueueInbox<T> {
     held: BTreeMap<(Instant, u64), Held<T>>,
     /// What was held and is due, in that order. It runs before what is plain.
     due: VecDeque<Waiting<T>>,
-    running: usize,
+    /// Started deliveries by number, so that the longest running come first.
+    running: BTreeMap<u64, Running>,
+    /// Those that are only to be settled, and since when.
+    ended: BTreeSet<(Instant, u64)>,
     /// Handlers whose channel is gone, and that have not ended yet.
-    pub(super) orphans: usize,
+    orphans: usize,
+    /// Whether a session takes deliveries.
+    is_open: bool,
+    /// Whether a get has not been answered.
+    is_asked: bool,
+    head: Head,
     subscription: Subscription,
     /// Set from the first [`ends_at`](Self::ends_at) until the end of the subscription is reported.
     ending: Option<FillUp>,
     /// If the queue is ordered: how its subscription fills up after its first delivery.
     filling: Option<FillUp>,
-    /// Its last delivery was new, or is known to have come back with a lost channel.
-    last_was_fresh: bool,
     /// What a lost channel held, and what may have been on its way to it, with the counts that it
     /// will have.
-    pub(super) returning: Vec<Redeliveries>,
+    returning: Vec<Redeliveries>,
     requeued: Requeued,
     /// What is not settled, if the queue is ordered: then nothing is in `plain`, `suspects`, `held`
     /// and `due`.
@@ -58,8 +73,23 @@ pub(super) struct Waiting<T> {
     /// When it arrived or, after it was held, when it was due.
     since: Instant,
     is_suspect: bool,
+    says: Says,
     /// Where it stands in an ordered queue, once it was started.
-    pub(super) place: Option<Place>,
+    place: Option<Place>,
+}
+
+/// A started handler's delivery, until it is settled.
+#[derive(Debug)]
+pub(super) struct Running {
+    subscription: u64,
+    started: Instant,
+    pub(super) is_suspect: bool,
+    /// Since when it is only to be settled.
+    handler_ended: Option<Instant>,
+    pub(super) redeliveries: Redeliveries,
+    pub(super) says: Says,
+    /// Where it stands in an ordered queue.
+    place: Option<Place>,
 }
 
 /// A delivery that is held between two attempts.
@@ -88,12 +118,15 @@ impl<T> QueueInbox<T> {
             suspects: BTreeMap::new(),
             held: BTreeMap::new(),
             due: VecDeque::new(),
-            running: 0,
+            running: BTreeMap::new(),
+            ended: BTreeSet::new(),
             orphans: 0,
-            subscription: Subscription::default(),
+            is_open: false,
+            is_asked: false,
+            head: Head::Unknown,
+            subscription: Subscription { number: GOT + 1, ..Subscription::default() },
             ending: None,
             filling: None,
-            last_was_fresh: false,
             returning: Vec::new(),
             requeued: Requeued::default(),
             lines: Lines::new(),
@@ -111,6 +144,63 @@ impl<T> QueueInbox<T> {
         self.subscription =
             Subscription { number: self.subscription.number + 1, prefetch, unsettled: 0 };
         (self.ending, self.filling) = (None, None);
+        if prefetch == 0 {
+            self.head = Head::Unknown;
+        }
+    }
+
+    /// A session takes deliveries from now on.
+    pub(super) fn open(&mut self) {
+        (self.is_open, self.head) = (true, Head::Unknown);
+    }
+
+    /// A get is under way.
+    pub(super) fn ask(&mut self) {
+        self.is_asked = true;
+    }
+
+    pub(super) fn is_asked(&self) -> bool {
+        self.is_asked
+    }
+
+    /// A get was answered: nothing was there, unless something arrives now.
+    pub(super) fn answered(&mut self) {
+        (self.is_asked, self.head) = (false, Head::Empty);
+    }
+
+    pub(super) fn head(&self) -> Head {
+        self.head
+    }
+
+    /// Whether the queue may be asked for a message.
+    pub(super) fn candidate(&self) -> Option<Candidate> {
+        let may_ask = self.rules.can_get && self.is_open && !self.is_drained && !self.is_asked;
+        let has_room = || self.has_slot() && self.prefetch_left() > 0 && !self.holds_one_alone();
+        (may_ask && !self.is_subscribed())
+            .then(|| Candidate { head: self.head, has_room: has_room() })
+    }
+
+    /// What the agenda has to know.
+    pub(super) fn entry(&self, now: Instant) -> Entry {
+        let has_slot = self.has_slot();
+        let has_plain = !self.plain.is_empty() || !self.due.is_empty() || self.lines.has_heads();
+        Entry {
+            has_plain: has_slot && has_plain,
+            suspect: self.first_suspect().filter(|_| has_slot),
+            at: self.next_at(now),
+            is_subscribed: !self.rules.is_ordered && self.is_subscribed(),
+        }
+    }
+
+    /// When time alone next changes something.
+    fn next_at(&self, now: Instant) -> Option<Instant> {
+        let limit = self.rules.start_limit;
+        let starts = self.running.values().map(|running| running.started + limit);
+        // In the order of their start, so mostly the first one is not stuck.
+        let stuck = starts.into_iter().find(|at| *at > now);
+        let late = self.late_at().filter(|at| *at > now);
+        // What is due stays so until it is woken.
+        [stuck, self.unconfirmed_at(now), late, self.due_at()].into_iter().flatten().min()
     }
 
     /// The subscription fills up from now on, if it does not yet. Returns when it may end; `None`
@@ -143,15 +233,6 @@ impl<T> QueueInbox<T> {
         self.suspects.values().map(|waiting| waiting.since).min().or_else(in_line)
     }
 
-    pub(super) fn prefetch(&self) -> u16 {
-        self.subscription.prefetch
-    }
-
-    /// Whether the subscription is for a single delivery, which is here.
-    pub(super) fn is_used_up_by_one(&self) -> bool {
-        self.subscription.prefetch == 1 && self.subscription.unsettled == 1
-    }
-
     /// What is known of a message that the broker gave back `count` times. One that a lost channel
     /// held comes back with one more, and before anything that is fresh.
     pub(super) fn redeliveries(&mut self, count: u32, item: &impl Fingerprint) -> Redeliveries {
@@ -172,17 +253,13 @@ impl<T> QueueInbox<T> {
         })
     }
 
-    /// A handler gives a message back. If the broker does not count that, it comes again with the
+    /// Its handler gives a message back. If the broker does not count that, it comes again with the
     /// count that it has.
-    pub(super) fn expect(
-        &mut self,
-        fingerprint: u64,
-        redeliveries: Redeliveries,
-        is_counted: bool,
-    ) {
+    pub(super) fn expect(&mut self, number: u64, fingerprint: u64, is_counted: bool) {
+        let Some(Running { redeliveries, .. }) = self.running.get(&number) else { return };
         match is_counted {
             true => self.requeued.expect(fingerprint, redeliveries.and_requeued()),
-            false if redeliveries.count > 0 => self.requeued.expect(fingerprint, redeliveries),
+            false if redeliveries.count > 0 => self.requeued.expect(fingerprint, *redeliveries),
             // Without a count it comes again like a new one.
             false => {}
         }
@@ -193,10 +270,9 @@ impl<T> QueueInbox<T> {
     where
         T: Fingerprint,
     {
-        let Running { subscription, redeliveries, is_suspect, place, .. } = *running;
-        self.running -= 1;
+        let Running { subscription, redeliveries, is_suspect, says, place, .. } = *running;
         let waiting =
-            Waiting { item, redeliveries, subscription, since: due, is_suspect, place: None };
+            Waiting { item, redeliveries, subscription, since: due, is_suspect, says, place: None };
         if let Some(place) = place {
             return self.lines.hold(place, waiting, due);
         }
@@ -223,37 +299,49 @@ impl<T> QueueInbox<T> {
         self.held.first_key_value().map(|((due, _), _)| *due).or_else(|| self.lines.due_at())
     }
 
+    /// A delivery has come, from a subscription or, if `is_got`, by a get. Returns whether it is a
+    /// suspect.
     pub(super) fn arrive(
         &mut self,
-        redeliveries: Redeliveries,
-        is_suspect: bool,
+        count: u32,
+        is_got: bool,
         number: u64,
         now: Instant,
         item: T,
-    ) where
+    ) -> bool
+    where
         T: Fingerprint,
     {
-        let subscription = self.subscription.number;
-        let waiting =
-            Waiting { item, redeliveries, subscription, since: now, is_suspect, place: None };
-        self.subscription.unsettled += 1;
+        let redeliveries = self.redeliveries(count, &item);
+        let is_suspect = is_suspect(&self.rules, redeliveries);
+        let subscription = if is_got { GOT } else { self.subscription.number };
+        self.subscription.unsettled += usize::from(!is_got);
         if let Some(ending) = &mut self.ending {
             ending.arrived(now);
         }
-        // What waited in the queue may come before suspects, so it says nothing about them.
-        if redeliveries.count > 0 || !waiting.item.has_waited_in_queue() {
-            self.last_was_fresh = redeliveries.unexplained() == 0;
+        // What waited in the queue may come before what a crash gave back.
+        let tells = redeliveries.count > 0 || !item.has_waited_in_queue();
+        let is_fresh = tells && redeliveries.unexplained() == 0;
+        if tells {
+            self.head = if is_fresh { Head::Fresh } else { Head::Unknown };
         }
+        let says = match (self.rules.is_ordered, is_fresh) {
+            (true, _) => Says::IsOrdered,
+            (false, true) => Says::IsFresh,
+            (false, false) => Says::MayHaveCrashed,
+        };
+        let waiting =
+            Waiting { item, redeliveries, subscription, since: now, is_suspect, says, place: None };
         if self.rules.is_ordered {
             self.filling.get_or_insert_with(|| FillUp::begin(now)).arrived(now);
             self.suspects_in_line += usize::from(is_suspect);
-            return self.lines.arrive(waiting.item.order_key(), waiting, now);
-        }
-        if is_suspect {
+            self.lines.arrive(waiting.item.order_key(), waiting, now);
+        } else if is_suspect {
             self.suspects.insert(self.rank(&waiting, number), waiting);
         } else {
             self.plain.push_back(waiting);
         }
+        is_suspect
     }
 
     fn rank(&self, waiting: &Waiting<T>, number: u64) -> Rank
@@ -270,23 +358,14 @@ impl<T> QueueInbox<T> {
         Rank::new(self.rules.delivery_limit, waiting.redeliveries.count, fingerprint, number)
     }
 
-    pub(super) fn last_was_fresh(&self) -> bool {
-        self.last_was_fresh
-    }
-
     pub(super) fn waiting(&self) -> usize {
-        let in_lines =
-            self.lines.len().saturating_sub(if self.rules.is_ordered { self.running } else { 0 });
+        let started = if self.rules.is_ordered { self.running.len() } else { 0 };
+        let in_lines = self.lines.len().saturating_sub(started);
         self.plain.len() + self.suspects.len() + self.due.len() + in_lines
     }
 
     pub(super) fn running(&self) -> usize {
-        self.running + self.orphans
-    }
-
-    /// Whether a suspect is to run next.
-    pub(super) fn has_suspects(&self) -> bool {
-        !self.suspects.is_empty() || self.suspect_in_line().is_some()
+        self.running.len() + self.orphans
     }
 
     /// The suspect of an ordered queue that is to run first, and how often it came back.
@@ -308,24 +387,19 @@ impl<T> QueueInbox<T> {
         first.map(|(place, waiting)| (place, waiting.redeliveries.count))
     }
 
-    /// Whether a suspect could start. One whose queue has no free slot blocks no other queue.
-    pub(super) fn has_startable_suspects(&self) -> bool {
-        self.has_suspects() && self.has_slot()
-    }
-
     pub(super) fn has_slot(&self) -> bool {
-        self.running + self.orphans < usize::from(self.rules.concurrency)
+        self.running() < usize::from(self.rules.concurrency)
     }
 
-    pub(super) fn first_suspect(&self) -> Option<Rank> {
+    fn first_suspect(&self) -> Option<Rank> {
         if let Some((place, count)) = self.suspect_in_line() {
             return Some(Rank::new(self.rules.delivery_limit, count, place.key, 0));
         }
         self.suspects.first_key_value().map(|(rank, _)| *rank)
     }
 
-    /// Takes a slot, and the suspect that is to run first.
-    pub(super) fn take_suspect(&mut self) -> Option<Waiting<T>> {
+    /// Starts the suspect that is to run first. Takes a slot, which has to be free.
+    pub(super) fn start_suspect(&mut self, number: u64, now: Instant) -> Option<T> {
         let waiting = match self.rules.is_ordered {
             true => {
                 let (place, _) = self.suspect_in_line()?;
@@ -333,22 +407,26 @@ impl<T> QueueInbox<T> {
             }
             false => self.suspects.pop_first()?.1,
         };
-        self.running += 1;
-        Some(waiting)
+        Some(self.run(waiting, true, number, now))
     }
 
-    /// Takes a slot, if one is free, and the plain delivery that came first.
-    pub(super) fn take_plain(&mut self) -> Option<Waiting<T>> {
-        if !self.has_slot() {
-            return None;
-        }
+    /// Starts the delivery that came first and is no suspect. Takes a slot, which has to be free.
+    pub(super) fn start_plain(&mut self, number: u64, now: Instant) -> Option<T> {
         let waiting = self
             .due
             .pop_front()
             .or_else(|| self.plain.pop_front())
             .or_else(|| self.next_in_line())?;
-        self.running += 1;
-        Some(waiting)
+        Some(self.run(waiting, false, number, now))
+    }
+
+    fn run(&mut self, waiting: Waiting<T>, is_suspect: bool, number: u64, now: Instant) -> T {
+        let Waiting { item, subscription, redeliveries, says, place, .. } = waiting;
+        let (started, handler_ended) = (now, None);
+        let running =
+            Running { subscription, started, is_suspect, handler_ended, redeliveries, says, place };
+        self.running.insert(number, running);
+        item
     }
 
     fn next_in_line(&mut self) -> Option<Waiting<T>> {
@@ -356,35 +434,65 @@ impl<T> QueueInbox<T> {
         Some(Waiting { place: Some(place), ..waiting })
     }
 
-    /// Frees a slot.
-    pub(super) fn finish(&mut self, running: &Running) {
-        self.running -= 1;
+    /// What is known of a started delivery; `None` if its channel is gone.
+    pub(super) fn started(&self, number: u64) -> Option<&Running> {
+        self.running.get(&number)
+    }
+
+    /// The handler has ended, and its delivery is only to be settled.
+    pub(super) fn handler_ended(&mut self, number: u64, now: Instant) -> Option<&Running> {
+        let running = self.running.get_mut(&number)?;
+        self.ended.insert((*running.handler_ended.get_or_insert(now), number));
+        Some(running)
+    }
+
+    /// A started delivery takes its slot no more. `None` if its channel is gone.
+    pub(super) fn stop(&mut self, number: u64) -> Option<Running> {
+        let running = self.running.remove(&number);
+        match &running {
+            Some(Running { handler_ended: Some(ended), .. }) => {
+                self.ended.remove(&(*ended, number));
+            }
+            Some(_) => {}
+            None => self.orphans -= 1,
+        }
+        running
+    }
+
+    /// A delivery that has stopped is settled.
+    pub(super) fn settled(&mut self, running: &Running) {
         self.left(running.subscription);
         if let Some(place) = running.place {
             self.lines.finish(place);
-            self.suspects_in_line =
-                self.suspects_in_line.saturating_sub(usize::from(running.is_suspect));
+            let suspects = self.suspects_in_line;
+            self.suspects_in_line = suspects.saturating_sub(usize::from(running.is_suspect));
         }
     }
 
-    /// The channel is gone. `running`: how often each started message came back.
-    pub(super) fn lose(&mut self, running: Vec<Redeliveries>) {
+    /// The channel is gone. Returns the numbers of the started deliveries that went with it.
+    pub(super) fn lose(&mut self) -> Vec<u64> {
+        self.ended.clear();
+        let running = std::mem::take(&mut self.running);
+        self.orphans += running.len();
         let held = self.held.values().map(|held| &held.waiting);
         let waiting = self.plain.iter().chain(&self.due).chain(self.suspects.values()).chain(held);
         let in_line = self.lines.take_all();
         self.suspects_in_line = 0;
-        let unsettled = waiting.chain(&in_line).map(|waiting| waiting.redeliveries).chain(running);
+        let started = running.values().map(|running| running.redeliveries);
+        let unsettled = waiting.chain(&in_line).map(|waiting| waiting.redeliveries).chain(started);
         // What was on its way comes back as well, and so may what was settled just before.
         let missing =
             usize::from(self.subscription.prefetch).saturating_sub(self.subscription.unsettled);
-        let unseen = std::iter::repeat_n(Redeliveries::default(), missing);
+        let unseen =
+            std::iter::repeat_n(Redeliveries::default(), missing + usize::from(self.is_asked));
         self.returning = unsettled.chain(unseen).map(Redeliveries::and_excused).collect();
         self.plain.clear();
         self.due.clear();
         self.held.clear();
         self.suspects.clear();
-        self.orphans += std::mem::take(&mut self.running);
+        (self.is_open, self.is_asked, self.head) = (false, false, Head::Unknown);
         self.subscribe(0);
+        running.into_keys().collect()
     }
 
     pub(super) fn take_all(&mut self) -> Vec<T> {
@@ -417,93 +525,17 @@ impl<T> QueueInbox<T> {
         late.into_iter().map(|waiting| waiting.item).collect()
     }
 
-    /// When the oldest waiting delivery will have waited too long.
+    /// When the oldest waiting delivery will have waited too long. In an ordered queue, a copy that
+    /// is on its way gets a moment more, because it would be sent again each time.
     pub(super) fn late_at(&self) -> Option<Instant> {
         let suspect = self.suspects.values().map(|waiting| waiting.since).min();
-        let first = [self.plain.front(), self.due.front()]
-            .into_iter()
-            .flatten()
-            .map(|waiting| waiting.since);
-        suspect
-            .into_iter()
-            .chain(first)
-            .chain(self.lines.oldest())
-            .min()
-            .map(|since| since + self.rules.start_limit)
-    }
-
-    /// How many deliveries the present subscription may bring so that none waits too long for a
-    /// slot, if `stuck` of the slots do not become free. What is held between two attempts takes
-    /// none.
-    pub(super) fn startable(&self, stuck: usize) -> u16 {
-        let free = usize::from(self.rules.concurrency).saturating_sub(stuck + self.orphans);
-        // The cheapest first: mostly there was no subscription before.
-        let before = match self.brought_before() {
-            0 => 0,
-            before => before - self.held.values().filter(|held| !self.is_of_present(held)).count(),
-        };
-        let startable = (stuck + self.rules.startable(free)).saturating_sub(before);
-        u16::try_from(startable).unwrap_or(u16::MAX)
-    }
-
-    /// How much of `prefetch` is left for the present subscription: the broker no longer counts
-    /// what earlier ones brought.
-    pub(super) fn prefetch_left(&self) -> u16 {
-        self.rules.prefetch.saturating_sub(u16::try_from(self.brought_before()).unwrap_or(u16::MAX))
-    }
-
-    /// Whether all that the subscription may bring has come, and another one could bring more.
-    pub(super) fn may_be_replaced(&self) -> bool {
-        let Subscription { prefetch, .. } = self.subscription;
-        // The cheapest first.
-        prefetch > 0
-            && self.held.len() + self.running >= usize::from(prefetch)
-            && self.prefetch_left() > prefetch
-    }
-
-    /// Whether the subscription is to be replaced, because all that it may bring is held between
-    /// two attempts or is `unconfirmed`, and what another one brings could start. Not while a
-    /// suspect near its limit is held: what another one brings may kill the process, which would
-    /// charge it. A message that only lost channels have charged does not count: otherwise, after a
-    /// few of them, each message would wait for the one before it.
-    pub(super) fn is_full_of_resting(&self, unconfirmed: impl FnOnce() -> usize) -> bool {
-        if !self.may_be_replaced() {
-            return false;
-        }
-        let (unconfirmed, held) =
-            (unconfirmed(), self.held.values().filter(|held| self.is_of_present(held)).count());
-        held + unconfirmed >= usize::from(self.subscription.prefetch)
-            && (unconfirmed == 0 || self.has_slot())
-            && !self.held.values().any(|held| self.is_kept_alone(held))
-    }
-
-    pub(super) fn present_subscription(&self) -> u64 {
-        self.subscription.number
-    }
-
-    /// Whether the present subscription brought it.
-    fn is_of_present(&self, held: &Held<T>) -> bool {
-        held.waiting.subscription == self.subscription.number
-    }
-
-    /// Whether it is a suspect near its limit that no more deliveries should join.
-    fn is_kept_alone(&self, held: &Held<T>) -> bool {
-        let redeliveries = held.waiting.redeliveries;
-        let is_near_limit = is_near_limit(redeliveries.count, self.rules.delivery_limit);
-        held.rank.is_some() && redeliveries.unexplained() > 0 && is_near_limit
-    }
-
-    /// How many of the deliveries here were brought by earlier subscriptions.
-    fn brought_before(&self) -> usize {
-        self.waiting() + self.held.len() + self.running - self.subscription.unsettled
-    }
-
-    /// The window within this limit, if `open` is the widest that is allowed. Each step takes one
-    /// more subscription, so below `open` it widens only where it can double.
-    pub(super) fn in_steps(&self, open: u16, limit: u16) -> u16 {
-        let (present, wanted) = (self.subscription.prefetch, open.min(limit));
-        let is_small_step = wanted > present && wanted < present.saturating_mul(2);
-        if wanted < open && is_small_step { present } else { wanted }
+        let first = [self.plain.front(), self.due.front()].into_iter().flatten();
+        let others = first.map(|waiting| waiting.since).chain(self.lines.oldest());
+        let oldest = suspect.into_iter().chain(others).min()?;
+        let limit = self.rules.start_limit;
+        let has_copy = self.rules.is_ordered && !self.ended.is_empty();
+        let more = if has_copy { (limit / 40).min(SETTLED_WITHIN) } else { Duration::ZERO };
+        Some(oldest + limit + more)
     }
 
     fn take_if(&mut self, is_taken: impl Fn(&Waiting<T>) -> bool) -> Vec<Waiting<T>> {

@@ -25,7 +25,13 @@ pub(crate) struct Rules {
     pub(crate) is_ordered: bool,
     /// Whether the broker counts the deliveries of a message.
     pub(crate) counts_deliveries: bool,
+    /// Whether single messages may be asked for.
+    pub(crate) can_get: bool,
 }
+
+/// A consumer may ask for an ack timeout (4.3), and a get cannot. So what may be held for longer
+/// than this is not taken by a get. RabbitMQ advises against timeouts of less than five minutes.
+const HELD_AFTER_GET: Duration = Duration::from_secs(150);
 
 impl Rules {
     /// A delivery may wait for its handler for half of the broker's ack timeout, and less where a
@@ -46,6 +52,10 @@ impl Rules {
         // What an ordered queue holds can only go back all together.
         let start_limit = if is_ordered { limit } else { start_limit };
         let most = config.max_unsettled(ack_timeout);
+        let held = match config.policy.strategy.kind() {
+            WaitStrategy::InProcess => config.policy.longest_chain(config.handler_timeout),
+            _ => config.handler_timeout,
+        };
         Self {
             prefetch: most,
             concurrency: config.concurrency.min(most),
@@ -55,6 +65,8 @@ impl Rules {
             start_limit,
             handler_timeout: config.handler_timeout,
             counts_deliveries: config.counts_deliveries,
+            // The queue of a single active consumer refuses gets.
+            can_get: !is_ordered && held <= HELD_AFTER_GET,
         }
     }
 
@@ -109,6 +121,12 @@ mod tests {
     }
 
     #[test]
+    fn what_may_be_held_for_long_is_not_asked_for_singly() {
+        let can_get = |handler_timeout| rules(handler_timeout, 1_800).can_get;
+        assert_eq!([60, 150, 151].map(can_get), [true, true, false]);
+    }
+
+    #[test]
     fn the_rest_is_what_the_settings_say() {
         let Rules { prefetch, concurrency, delivery_limit, immediate, .. } = rules(60, 1800);
         assert_eq!((prefetch, concurrency, delivery_limit, immediate), (40, 20, 7, 3));
@@ -134,8 +152,9 @@ mod tests {
             settings.retry.delays = Some(crate::Backoff::List(vec![Duration::from_secs(10)]));
             settings.consume.order = Some(order);
             let config = settings.resolve().unwrap().queue("orders").unwrap();
-            let Rules { prefetch, concurrency, is_ordered, start_limit, .. } =
-                Rules::of(&config, settings.broker.consumer_timeout);
+            let rules = Rules::of(&config, settings.broker.consumer_timeout);
+            assert!(!rules.can_get);
+            let Rules { prefetch, concurrency, is_ordered, start_limit, .. } = rules;
             (prefetch, concurrency, is_ordered, start_limit.as_secs())
         };
         assert_eq!(of(Order::Queue), (1, 1, true, 1_770));

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::{CRASHES_WITHIN, Rules};
+use super::proof::CRASHES_WITHIN;
+use super::rules::Rules;
 
 /// A suspect with no more headroom than this is isolated for as long as it runs, and at most for as
 /// long as a delivery may wait for a handler.

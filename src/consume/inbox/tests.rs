@@ -1,10 +1,10 @@
 //! Properties of the inbox, under any calls. `crates/worlds/` runs it in whole services.
 
+mod gets;
 mod ordered;
 mod returned;
 mod subscriptions;
 mod suspects;
-mod turns;
 mod waits;
 mod windows;
 
@@ -12,6 +12,8 @@ use std::collections::HashMap;
 
 use proptest::prelude::*;
 
+use super::proof::CRASHES_WITHIN;
+use super::suspicion::Redeliveries;
 use super::*;
 use crate::inputs::inputs;
 
@@ -24,6 +26,7 @@ const RULES: Rules = Rules {
     handler_timeout: Duration::from_secs(60),
     is_ordered: false,
     counts_deliveries: true,
+    can_get: true,
 };
 
 impl Fingerprint for u64 {
@@ -38,6 +41,19 @@ impl Fingerprint for u64 {
 
 fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
+}
+
+/// How many deliveries may be under way: by subscriptions or, if a single one is asked for, one.
+fn window(inbox: &Inbox<impl Sized>, queue: QueueIndex, now: Instant) -> u16 {
+    match inbox.take(queue, now) {
+        Take::Window(prefetch) => prefetch,
+        Take::One => 1,
+    }
+}
+
+/// Whether anything that is here may have killed a process.
+fn has_suspects(inbox: &Inbox<u64>) -> bool {
+    inbox.queues.iter().any(|queue| queue.suspects_since().is_some())
 }
 
 /// Settles `times` fresh deliveries, one after the other.
@@ -57,6 +73,7 @@ fn started(inbox: &mut Inbox<u64>, now: Instant) -> (Ticket, u64) {
 #[derive(Debug, Clone)]
 enum Call {
     Arrive(usize, Option<u32>),
+    Answer(usize, Option<Option<u32>>),
     Start,
     Finish(usize),
     Hold(usize, u64),
@@ -71,7 +88,9 @@ enum Call {
 fn calls() -> impl Strategy<Value = Vec<Call>> {
     let count =
         prop::option::weighted(0.9, prop_oneof![3 => Just(0u32), 1 => 1u32..4, 1 => any::<u32>()]);
+    let got = prop::option::of(count.clone());
     let call = prop_oneof![
+        8 => (0usize..3, got).prop_map(|(queue, got)| Call::Answer(queue, got)),
         8 => (0usize..3, count).prop_map(|(queue, count)| Call::Arrive(queue, count)),
         8 => Just(Call::Start),
         6 => any::<usize>().prop_map(Call::Finish),
@@ -108,6 +127,7 @@ proptest! {
         // The last queue is ordered.
         let queues: Vec<_> = (0..3).map(|queue| inbox.add(Rules { is_ordered: queue == 2, ..rules })).collect();
         let mut now = Instant::now();
+        queues.iter().for_each(|queue| inbox.opened(*queue, now));
         let mut fates: HashMap<u64, Fate> = HashMap::new();
         let mut running: Vec<(usize, Ticket, bool, u64)> = Vec::new();
         let mut drained = [false; 3];
@@ -118,6 +138,11 @@ proptest! {
                     inbox.arrive(queues[queue], count, now, item);
                     fates.insert(item, Fate::Waiting(queue));
                 }
+                Call::Answer(queue, got) => if inbox.take(queues[queue], now) == Take::One {
+                    let item = fates.len() as u64;
+                    inbox.got(queues[queue], got.map(|count| (count, item)), now);
+                    got.map(|_| fates.insert(item, Fate::Waiting(queue)));
+                },
                 Call::Start => if let Some((ticket, item)) = inbox.start(now) {
                     let queue = ticket.queue;
                     prop_assert_eq!(fates.insert(item, Fate::Started), Some(Fate::Waiting(queue)));
@@ -143,7 +168,8 @@ proptest! {
                     }
                 },
                 Call::Lose(queue) => {
-                    inbox.lost(queues[queue], false);
+                    inbox.lost(queues[queue], false, now);
+                    inbox.opened(queues[queue], now);
                     fates.values_mut().filter(|fate| **fate == Fate::Waiting(queue)).for_each(|fate| *fate = Fate::Lost);
                     running.iter_mut().filter(|(of, ..)| *of == queue).for_each(|(_, _, counts, _)| *counts = false);
                 }
@@ -157,22 +183,25 @@ proptest! {
                 Call::Drain(2) => {}
                 Call::Drain(queue) => {
                     drained[queue] = true;
-                    for item in inbox.drain(queues[queue]) {
+                    for item in inbox.drain(queues[queue], now) {
                         prop_assert_eq!(fates.insert(item, Fate::GivenBack), Some(Fate::Waiting(queue)));
                     }
                     prop_assert!(!fates.values().any(|fate| *fate == Fate::Waiting(queue)));
                 }
-                Call::Subscribe(queue) => inbox.subscribed(queues[queue], inbox.window(queues[queue], now), now),
+                Call::Subscribe(queue) => if let Take::Window(prefetch) = inbox.take(queues[queue], now) {
+                    inbox.subscribed(queues[queue], prefetch, now);
+                },
                 Call::Pass(ms) => now += Duration::from_millis(ms),
             }
-            prop_assert!(queues.iter().all(|queue| inbox.window(*queue, now) <= prefetch));
+            prop_assert!(queues.iter().all(|queue| window(&inbox, *queue, now) <= prefetch));
         }
         // In the end all that is left starts or has waited too long, and each queue is taken from
         // again.
         let mut open = [false; 3];
         for _ in 0..10_000 {
             if inbox.has_late(queues[2], now) {
-                inbox.lost(queues[2], false);
+                inbox.lost(queues[2], false, now);
+                inbox.opened(queues[2], now);
                 fates.values_mut().filter(|fate| **fate == Fate::Waiting(2)).for_each(|fate| *fate = Fate::Lost);
             }
             for queue in &queues {
@@ -184,15 +213,25 @@ proptest! {
                 fates.insert(item, Fate::Started);
                 running.push((0, ticket, true, item));
             }
+            let mut is_busy = !running.is_empty();
             for (_, ticket, ..) in running.drain(..) {
                 inbox.finish(ticket, now);
             }
             for queue in &queues {
-                let window = inbox.window(*queue, now);
-                open[queue.0] |= window > 0;
-                inbox.subscribed(*queue, window, now);
+                match inbox.take(*queue, now) {
+                    Take::One => {
+                        is_busy = true;
+                        inbox.got(*queue, None, now);
+                    }
+                    Take::Window(prefetch) => {
+                        // Nothing is taken from a queue that is drained.
+                        open[queue.0] |= prefetch > 0 || drained[queue.0];
+                        inbox.subscribed(*queue, prefetch, now);
+                    }
+                }
             }
             match inbox.wake_at(now) {
+                _ if is_busy => {}
                 Some(at) => now = at,
                 // What can start or is late at this time is dealt with in the next round.
                 None if fates.values().any(|fate| matches!(fate, Fate::Waiting(_))) => {}

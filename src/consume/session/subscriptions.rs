@@ -3,13 +3,14 @@
 use std::task::Poll;
 
 use futures_util::future::try_join_all;
-use futures_util::{FutureExt, StreamExt};
+use futures_util::{FutureExt, StreamExt, TryFutureExt};
 use lapin::message::Delivery as Incoming;
 use lapin::options::BasicConsumeOptions;
 
 use super::{Session, WorkQueue};
 use crate::broker::client::Subscription;
 use crate::broker::declare::table;
+use crate::consume::inbox::Take;
 use crate::consume::unacked::Unacked;
 use crate::error::Error;
 use crate::topology::consumer_arguments;
@@ -27,19 +28,20 @@ impl Session<'_> {
     /// A wider window needs one more subscription, without a pause. For a narrower one, all must be
     /// cancelled; what is under way still arrives.
     pub(super) async fn resize(&mut self) -> Result<(), Error> {
-        let wanted = *self.window.borrow_and_update();
+        let take = *self.take.borrow_and_update();
+        let wanted = prefetch(take);
         if wanted < self.subscriptions.prefetch {
             self.unsubscribe_when_full().await?;
             // A delivery that was under way may be a suspect, and nothing else may be taken while a
             // suspect is held.
-            if *self.window.borrow() != wanted || self.queue.shutdown.is_requested() {
+            if *self.take.borrow() != take || self.queue.shutdown.is_requested() {
                 return Ok(());
             }
         }
         if wanted > self.subscriptions.prefetch {
             self.set_prefetch(wanted - self.subscriptions.prefetch).await?;
             // A suspect may have started meanwhile.
-            if *self.window.borrow() < wanted {
+            if prefetch(*self.take.borrow()) < wanted {
                 return Ok(());
             }
             self.queue.intake.subscribed(self.queue.index, wanted);
@@ -47,6 +49,23 @@ impl Session<'_> {
             let stream = self.consume().await?;
             self.subscriptions.streams.push(stream);
         }
+        Ok(())
+    }
+
+    /// Asks for a single message. If the queue refuses that, it is not asked again.
+    pub(super) async fn get(&mut self) -> Result<(), Error> {
+        let (intake, index) = (self.queue.intake.clone(), self.queue.index);
+        let refuses = move |error: &lapin::Error| {
+            if is_refusal(error) {
+                intake.refuses_gets(index);
+            }
+        };
+        let queue = self.queue.context.addresses.queue.clone();
+        let what = format!("getting a message from queue {:?}", self.name());
+        let got = self.answer(&what, self.channel.get(queue).inspect_err(refuses)).await;
+        let got = got?.map(|incoming| self.read(incoming));
+        self.has_taken |= got.is_some();
+        self.queue.intake.got(self.queue.index, got);
         Ok(())
     }
 
@@ -131,6 +150,23 @@ impl Session<'_> {
             }
         }
         Ok(taken)
+    }
+}
+
+/// The prefetch of the subscriptions, all together.
+fn prefetch(take: Take) -> u16 {
+    match take {
+        Take::One => 0,
+        Take::Window(prefetch) => prefetch,
+    }
+}
+
+/// Whether the queue gives no single messages: it has a single active consumer (405), or is a stream
+/// (540), by RabbitMQ 3.10, 4.0 and 4.3.
+fn is_refusal(error: &lapin::Error) -> bool {
+    match error.kind() {
+        lapin::ErrorKind::ProtocolError(answer) => matches!(answer.get_id(), 405 | 540),
+        _ => false,
     }
 }
 

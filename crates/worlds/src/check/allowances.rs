@@ -8,7 +8,9 @@ use rehop_simulator::Version;
 use super::{Checker, TOLERANCE};
 use crate::network::Conditions;
 use crate::run::Outcome;
-use crate::scenario::{AttemptEnd, Fault, FaultKind, MessagePlan, QueuePlan, Scenario};
+use crate::scenario::{
+    AttemptEnd, Fault, FaultKind, LONG_HANDLERS, MessagePlan, QueuePlan, Scenario,
+};
 
 /// How far away the broker may be for a message that kills to be parked alone.
 const NEAR: Duration = Duration::from_millis(3);
@@ -97,10 +99,13 @@ impl Checker<'_> {
     }
 
     /// Whether the broker takes messages back sooner than the settings say. Then their handlers run
-    /// on, and others run beside them. 4.3 obeys its consumers.
+    /// on, and others run beside them. 4.3 obeys its consumers, but what was asked for singly has
+    /// the broker's timeout.
     pub(super) fn is_taken_back(&self) -> bool {
-        self.scenario.version < Version::V4_3
-            && self.scenario.enforced_timeout < self.scenario.consumer_timeout
+        let Scenario { version, queues, .. } = self.scenario;
+        let may_get = queues.iter().any(|queue| queue.handler_timeout < LONG_HANDLERS);
+        self.scenario.enforced_timeout < self.scenario.consumer_timeout
+            && (*version < Version::V4_3 || may_get)
     }
 
     /// Whether nothing breaks but processes, within the limits in which a message that kills is

@@ -66,6 +66,8 @@ impl Checker<'_> {
             // It may have been published twice. Then the attempt that was found may be one at the
             // other of the two.
             _ if is_native && self.unconfirmed.contains_key(&message) => None,
+            // An ack timeout uses up a wait.
+            _ if is_native && self.is_taken_back() => None,
             (Some(delay), Some(ended)) if at >= ended + *delay => None,
             (Some(delay), ended) => Some(format!(
                 "wait {waits} of {delay:?} after an attempt that ended at {ended:.3?}"

@@ -473,7 +473,8 @@ impl State {
                         || matches!(sent.event, Event::Cut | Event::Closed { .. })
                             && end.is_forgotten)
                 {
-                    if let Event::Delivered { delivery, .. } = &sent.event
+                    if let Event::Delivered { delivery, .. } | Event::Got { delivery, .. } =
+                        &sent.event
                         && let Some(message) = delivery.properties.message_id()
                         && let Some(channel) = end.channels.get_mut(&sent.channel)
                     {

@@ -10,7 +10,7 @@ fn left_after_two_crashes(poison: u64, counts: [u32; 2]) -> Vec<u64> {
     for count in counts {
         let mut inbox = Inbox::new(0);
         let queue = inbox.add(Rules { is_ordered: true, ..RULES });
-        inbox.subscribed(queue, inbox.window(queue, now), now);
+        inbox.subscribed(queue, window(&inbox, queue, now), now);
         for item in &left {
             inbox.arrive(queue, Some(count), now, *item);
         }
@@ -66,7 +66,7 @@ fn an_ordered_queue_keeps_its_prefetch_whatever_the_other_queues_bring() {
     let (ordered, other) = (inbox.add(Rules { is_ordered: true, ..RULES }), inbox.add(RULES));
     inbox.subscribed(ordered, RULES.prefetch, now);
     inbox.arrive(other, Some(9), now, 1);
-    assert_eq!(inbox.window(ordered, now), RULES.prefetch);
+    assert_eq!(window(&inbox, ordered, now), RULES.prefetch);
     inbox.arrive(ordered, Some(0), now, 2);
     let (_, suspect) = started(&mut inbox, now);
     assert_eq!(suspect, 1);

@@ -8,7 +8,7 @@ fn what_has_waited_too_long_is_given_back_and_nothing_is_taken_until_a_slot_is_f
     let (mut inbox, now) = (Inbox::new(0), Instant::now());
     let queue = inbox.add(Rules { concurrency: 1, ..RULES });
     prove(&mut inbox, queue, 1000, now);
-    inbox.subscribed(queue, inbox.window(queue, now), now);
+    inbox.subscribed(queue, window(&inbox, queue, now), now);
     for item in 0..3 {
         inbox.arrive(queue, Some(0), now, item);
     }
@@ -16,9 +16,9 @@ fn what_has_waited_too_long_is_given_back_and_nothing_is_taken_until_a_slot_is_f
     let late = now + RULES.start_limit;
     assert_eq!(inbox.take_late(queue, late - seconds(1)), Vec::<u64>::new());
     assert_eq!(inbox.take_late(queue, late), [1, 2]);
-    assert_eq!(inbox.window(queue, late), 0);
+    assert_eq!(window(&inbox, queue, late), 0);
     inbox.finish(hangs, late);
-    assert!(inbox.window(queue, late) > 0);
+    assert!(window(&inbox, queue, late) > 0);
 }
 
 #[test]
@@ -31,13 +31,13 @@ fn what_a_lost_channel_held_is_not_suspect_when_it_comes_back_until_that_happens
         inbox.arrive(queue, Some(loss), now, 1u64);
         inbox.arrive(queue, Some(loss), now, 2);
         let _ = inbox.start(now);
-        windows.push(inbox.window(queue, now));
-        inbox.lost(queue, false);
+        windows.push(window(&inbox, queue, now));
+        inbox.lost(queue, false, now);
     }
     assert_eq!(windows[..4], [10; 4], "{windows:?}");
     assert_eq!(windows[4], 0, "a message may be what breaks the channel");
     inbox.arrive(queue, Some(7), now, 3);
-    assert_eq!(inbox.window(queue, now), 0, "it was not held when the channel was lost");
+    assert_eq!(window(&inbox, queue, now), 0, "it was not held when the channel was lost");
 }
 
 #[test]
@@ -46,8 +46,10 @@ fn a_handler_of_a_lost_channel_takes_its_slot_until_it_ends_and_blocks_nothing_e
     let queue = inbox.add(Rules { concurrency: 2, ..RULES });
     inbox.arrive(queue, Some(5), now, 1);
     let (orphan, _) = started(&mut inbox, now);
-    inbox.lost(queue, false);
-    assert_eq!(inbox.window(queue, now), 1);
+    inbox.lost(queue, false, now);
+    inbox.opened(queue, now);
+    assert!(inbox.start(now).is_none());
+    assert_eq!(window(&inbox, queue, now), 1);
     inbox.arrive(queue, Some(0), now, 2);
     inbox.arrive(queue, Some(0), now, 3);
     assert_eq!(started(&mut inbox, now).1, 2);
@@ -63,10 +65,13 @@ fn a_queue_whose_slots_are_all_taken_by_handlers_of_a_lost_channel_takes_nothing
     let queue = inbox.add(Rules { concurrency: 1, ..RULES });
     inbox.arrive(queue, Some(0), now, 1);
     let (orphan, _) = started(&mut inbox, now);
-    inbox.lost(queue, false);
-    assert_eq!(inbox.window(queue, now), 0);
+    inbox.lost(queue, false, now);
+    inbox.opened(queue, now);
+    assert!(inbox.start(now).is_none());
+    assert_eq!(window(&inbox, queue, now), 0);
     inbox.finish(orphan, now);
-    assert_eq!(inbox.window(queue, now), 1);
+    assert!(inbox.start(now).is_none());
+    assert_eq!(window(&inbox, queue, now), 1);
 }
 
 #[test]
@@ -74,14 +79,14 @@ fn what_was_on_its_way_to_a_lost_channel_is_not_suspect() {
     let (mut inbox, now) = (Inbox::new(0), Instant::now());
     let queue = inbox.add(Rules { immediate: 0, ..RULES });
     inbox.subscribed(queue, 1, now);
-    inbox.lost(queue, false);
+    inbox.lost(queue, false, now);
     inbox.subscribed(queue, 1, now);
     inbox.arrive(queue, Some(1), now, 1);
-    assert_eq!(inbox.window(queue, now), 10);
+    assert_eq!(window(&inbox, queue, now), 10);
     inbox.arrive(queue, Some(0), now, 2);
     inbox.arrive(queue, Some(1), now, 3);
     assert_eq!(
-        inbox.window(queue, now),
+        window(&inbox, queue, now),
         0,
         "what comes back does so before anything that is fresh"
     );
@@ -96,7 +101,7 @@ fn what_a_handler_of_this_process_gave_back_is_no_suspect_whatever_its_headroom(
         // Two of the same content, as heartbeats are.
         inbox.arrive(queue, Some(count), now, 7);
         inbox.arrive(queue, Some(count), now, 7);
-        assert!(inbox.window(queue, now) > 0, "the window stays open at {count}");
+        assert!(window(&inbox, queue, now) > 0, "the window stays open at {count}");
         for (ticket, item) in [started(&mut inbox, now), started(&mut inbox, now)] {
             inbox.expect(&ticket, item, true);
             inbox.finish(ticket, now);
@@ -104,7 +109,7 @@ fn what_a_handler_of_this_process_gave_back_is_no_suspect_whatever_its_headroom(
     }
     inbox.arrive(queue, Some(2), now, 8);
     assert_eq!(
-        inbox.window(queue, now),
+        window(&inbox, queue, now),
         0,
         "another that came back so often may be what killed a process"
     );
@@ -120,7 +125,7 @@ fn what_was_given_back_once_and_came_back_twice_is_a_suspect() {
     inbox.expect(&ticket, item, true);
     inbox.finish(ticket, now);
     inbox.arrive(queue, Some(2), now, 7);
-    assert_eq!(inbox.window(queue, now), 0);
+    assert_eq!(window(&inbox, queue, now), 0);
 }
 
 #[test]
@@ -147,9 +152,9 @@ fn what_was_handed_back_late_is_no_suspect_when_it_comes_back_counted() {
     let later = now + RULES.start_limit;
     assert_eq!(inbox.take_late(queue, later), (10..20).collect::<Vec<_>>());
     inbox.arrive(queue, Some(1), later, 10);
-    assert!(!inbox.has_suspects(later), "this process has handed it back itself");
+    assert!(!has_suspects(&inbox), "this process has handed it back itself");
     inbox.arrive(queue, Some(1), later, 5);
-    assert!(inbox.has_suspects(later) || inbox.queues[0].has_suspects(), "and not this one");
+    assert!(has_suspects(&inbox), "and not this one");
 }
 
 #[test]
@@ -169,7 +174,7 @@ fn what_has_waited_too_long_for_a_handler_goes_back_and_is_no_suspect() {
     assert_eq!(inbox.take_late(queue, now + RULES.start_limit), Vec::<u64>::new());
     // 3.10 and 4.0 count it.
     inbox.arrive(queue, Some(1), now, 2);
-    assert!(!inbox.queues[0].has_suspects(), "this process has handed it back itself");
+    assert!(!has_suspects(&inbox), "this process has handed it back itself");
     inbox.finish(runs, now);
     assert_eq!(
         started(&mut inbox, now + seconds(5)).1,
@@ -187,9 +192,9 @@ fn what_goes_back_makes_room_for_others() {
     (0..4).for_each(|item| inbox.arrive(queue, Some(0), now, item));
     let _runs = started(&mut inbox, now);
     assert_eq!(inbox.take_late(queue, now + RULES.start_limit), [1, 2, 3]);
-    assert_eq!(inbox.window(queue, now), 4, "the broker counts only what is unsettled");
+    assert_eq!(window(&inbox, queue, now), 4, "the broker counts only what is unsettled");
     inbox.subscribed(queue, 0, now);
-    assert_eq!(inbox.window(queue, now), 3, "one is still running");
+    assert_eq!(window(&inbox, queue, now), 3, "one is still running");
 }
 
 #[test]
@@ -233,7 +238,7 @@ fn a_requeued_message_that_4_3_hands_back_uncounted_is_still_no_suspect() {
     inbox.subscribed(queue, 0, now);
     assert_eq!(inbox.take_late(queue, now + RULES.start_limit), [7]);
     inbox.arrive(queue, Some(2), now, 7);
-    assert!(!inbox.has_suspects(now) && !inbox.queues[0].has_suspects());
+    assert!(!has_suspects(&inbox));
 }
 
 #[test]
@@ -275,11 +280,11 @@ fn what_a_lost_channel_held_is_known_although_what_was_handed_back_comes_before_
     let _runs = started(&mut inbox, now);
     inbox.subscribed(queue, 0, now);
     assert_eq!(inbox.take_late(queue, now + RULES.start_limit), [2]);
-    inbox.lost(queue, false);
+    inbox.lost(queue, false, now);
     inbox.subscribed(queue, 2, now);
     inbox.arrive(queue, Some(0), now, 2);
     inbox.arrive(queue, Some(1), now, 1);
-    assert!(!inbox.has_suspects(now) && !inbox.queues[0].has_suspects());
+    assert!(!has_suspects(&inbox));
 }
 
 #[test]
@@ -305,7 +310,7 @@ fn what_goes_back_to_wait_in_its_queue_is_as_little_suspect_as_before() {
     inbox.expect(&ticket, item, false);
     inbox.finish(ticket, now);
     inbox.arrive(queue, Some(1), now, 7);
-    assert!(!inbox.queues[0].has_suspects(), "this process has requeued it");
+    assert!(!has_suspects(&inbox), "this process has requeued it");
 }
 
 /// A fresh message ends the wait for what was on its way to a lost channel.
@@ -319,10 +324,10 @@ fn a_message_that_waited_in_its_queue_uncounted_is_fresh_when_it_comes_again() {
     inbox.finish(ticket, now);
     assert_eq!(inbox.take_late(queue, now + RULES.start_limit), [8]);
     inbox.subscribed(queue, 1, now);
-    inbox.lost(queue, false);
+    inbox.lost(queue, false, now);
     inbox.arrive(queue, Some(0), now, 7);
     inbox.arrive(queue, Some(1), now, 1);
-    assert!(inbox.queues[0].has_suspects());
+    assert!(has_suspects(&inbox));
 }
 
 #[test]

@@ -19,7 +19,7 @@ fn what_is_held_takes_no_slot_and_runs_first_when_it_is_due() {
     inbox.finish(ticket, due);
     let (ticket, item) = started(&mut inbox, due);
     assert_eq!(item, 0, "what is due comes before what is not");
-    inbox.lost(queue, false);
+    inbox.lost(queue, false, due);
     assert_eq!(inbox.hold(ticket, item, due, due), None);
     assert!(inbox.start(due + seconds(9)).is_none(), "the broker has it again");
 }
@@ -34,14 +34,15 @@ fn a_suspect_that_was_held_is_alone_again_when_it_is_due_and_not_before() {
     inbox.handler_ended(&ticket, start);
     let due = start + seconds(5);
     assert_eq!(inbox.hold(ticket, item, due, start), None);
+    inbox.opened(queue, start);
     let quiet = start + ACK_FLUSH_TIME;
     assert_eq!(
         inbox.wake_at(start),
         Some(quiet),
         "what was settled before must have left the process"
     );
-    inbox.pass_time(quiet);
-    assert!(inbox.window(queue, quiet) > 0, "others are taken while it waits");
+    assert!(inbox.start(quiet).is_none());
+    assert!(window(&inbox, queue, quiet) > 0, "others are taken while it waits");
     inbox.arrive(queue, Some(0), due, 2);
     let (_, first) = started(&mut inbox, due);
     assert_eq!(first, 1);
@@ -55,9 +56,9 @@ fn what_would_be_held_after_the_queue_was_drained_keeps_its_slot_until_it_is_giv
     let queue = inbox.add(RULES);
     inbox.arrive(queue, Some(0), now, 1);
     let (ticket, item) = started(&mut inbox, now);
-    assert!(inbox.drain(queue).is_empty());
+    assert!(inbox.drain(queue, now).is_empty());
     let (ticket, item) = inbox.hold(ticket, item, now + seconds(5), now).unwrap();
-    assert_eq!((item, inbox.running(queue), inbox.drain(queue)), (1, 1, vec![]));
+    assert_eq!((item, inbox.running(queue), inbox.drain(queue, now)), (1, 1, vec![]));
     inbox.finish(ticket, now);
     assert_eq!(inbox.running(queue), 0);
 }
