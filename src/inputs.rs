@@ -5,7 +5,7 @@
 use std::io::Write;
 
 use proptest::prelude::*;
-use proptest::test_runner::{Config, RngSeed};
+use proptest::test_runner::{Config, FileFailurePersistence, RngSeed};
 
 /// As many inputs as usual, or `REHOP_TEST_INPUTS` times as many, which may be a fraction: for each
 /// run they are new ones.
@@ -32,7 +32,9 @@ fn times(variable: &str, usual: u32) -> Config {
         let line = format!("{test}: {cases} inputs\n");
         let _ = std::io::stderr().write_all(line.as_bytes());
     }
-    Config::with_cases(cases)
+    // Beside the other tests: what a run has found is tried again by those that follow.
+    let found = FileFailurePersistence::SourceParallel("tests/proptest-regressions");
+    Config { failure_persistence: Some(Box::new(found)), ..Config::with_cases(cases) }
 }
 
 /// Texts of up to so many characters: a random beginning, then one character again and again. Where

@@ -8,6 +8,7 @@ usage: throughput [--quick] [--rounds N] [CASE]...
 
 cases (all of them if none is named):
   success     preloaded messages are handled
+  queues      the same in one queue of a service that consumes 1, 10 and 100
   wait        preloaded messages wait once
   requeue     preloaded messages are requeued up to the delivery limit, and parked
   steady      messages arrive at fixed rates and wait once; finds the highest sustained rate
@@ -23,6 +24,7 @@ rounds; steady, rates and spread ignore it.";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Case {
     Success,
+    Queues,
     Wait,
     Requeue,
     Steady,
@@ -34,8 +36,9 @@ pub(crate) enum Case {
 }
 
 impl Case {
-    const ALL: [(&str, Self); 9] = [
+    const ALL: [(&str, Self); 10] = [
         ("success", Self::Success),
+        ("queues", Self::Queues),
         ("wait", Self::Wait),
         ("requeue", Self::Requeue),
         ("steady", Self::Steady),

@@ -16,6 +16,11 @@ impl Spent {
         Self { client: client(), broker: lab.broker_cpu().await }
     }
 
+    /// The same, but the client's from now on.
+    pub(crate) fn with_client_from_now(self) -> Self {
+        Self { client: client(), ..self }
+    }
+
     pub(crate) fn since(self, before: Self) -> Self {
         let between = |after: Option<Duration>, before: Option<Duration>| {
             Some(after?.saturating_sub(before?))

@@ -86,13 +86,17 @@ impl Lab {
             way.choose(&mut settings);
         }
         settings.queue_mut(&queue);
+        let idle: Vec<_> = (0..side.idle_queues())
+            .map(|number| namespace.queue(&format!("idle-{number}")))
+            .collect();
+        idle.iter().for_each(|queue| drop(settings.queue_mut(queue)));
         let topology = Topology::of(&settings)?;
         topology.declare(&settings).await?;
         let mut queues: Vec<_> =
             topology.queues.iter().map(|queue| (queue.name.clone(), queue.role)).collect();
         let parked = queues
             .iter()
-            .find(|(_, role)| *role == Role::Parked)
+            .find(|(name, role)| *role == Role::Parked && name.starts_with(&queue))
             .ok_or("no parked queue")?
             .0
             .clone();
@@ -102,7 +106,7 @@ impl Lab {
             queues.push((name.clone(), Role::Wait));
         }
         let exchanges = topology.exchanges.into_iter().map(|exchange| exchange.name).collect();
-        Ok(Corner { settings, queue, parked, cheap_wait, queues, exchanges })
+        Ok(Corner { settings, queue, parked, idle, cheap_wait, queues, exchanges })
     }
 
     async fn declare_cheap_wait(&self, name: &str, back_to: &str) -> Result<()> {

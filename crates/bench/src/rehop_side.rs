@@ -26,8 +26,10 @@ pub(crate) async fn work(task: Task) -> Result<()> {
         witness.attempt(message.message_id(), is_last);
         std::future::ready(result)
     };
-    let service = rehop::Service::new(&corner.settings)
-        .with_consumer(Consumer::new(corner.queue, handler).decode(Raw));
+    let mut service = rehop::Service::new(&corner.settings);
+    for queue in std::iter::once(&corner.queue).chain(&corner.idle) {
+        service = service.with_consumer(Consumer::new(queue, handler.clone()).decode(Raw));
+    }
     service
         .with_graceful_shutdown(async {
             // A dropped sender also means stop.

@@ -23,7 +23,7 @@ pub(crate) struct Run {
     /// From the first attempt until each message has ended, with its last attempt or its copy in
     /// the parked queue.
     pub(crate) took: Duration,
-    /// The client's CPU time per message, if known.
+    /// The client's CPU time per message from the first attempt on, if known.
     pub(crate) cpu: Option<Duration>,
     /// The broker's.
     pub(crate) broker_cpu: Option<Duration>,
@@ -43,12 +43,17 @@ pub(crate) async fn run(lab: &Lab, job: Job, side: Side) -> Result<Run> {
     let corner = lab.corner(job, side).await?;
     lab.fill(&corner, messages).await?;
     let witness = Arc::new(Witness::new(messages));
-    let end = async {
-        timeout(LONGEST, ended(lab, job, &corner, &witness)).await.unwrap_or(Ok(()))?;
-        Ok(witness.now())
-    };
     let before = Spent::now(lab).await;
-    let end = side.work_until(job, lab.url(), &corner, &witness, end).await?;
+    let end = async {
+        let began = async {
+            witness.begun().await;
+            before.with_client_from_now()
+        };
+        let before = timeout(LONGEST, began).await.unwrap_or(before);
+        timeout(LONGEST, ended(lab, job, &corner, &witness)).await.unwrap_or(Ok(()))?;
+        Ok((witness.now(), before))
+    };
+    let (end, before) = side.work_until(job, lab.url(), &corner, &witness, end).await?;
     let (cpu, broker_cpu) = Spent::now(lab).await.since(before).each(messages);
     let seen = witness.seen()?;
     let audit = collect::audit(lab.url(), job, &corner, &seen).await?;

@@ -14,6 +14,8 @@ use crate::{Result, raw, rehop_side};
 pub(crate) enum Side {
     Raw(raw::Variant),
     Rehop,
+    /// In a service that consumes so many queues, of which the others are idle.
+    RehopOf(usize),
 }
 
 impl Side {
@@ -23,6 +25,10 @@ impl Side {
     /// The same with rehop's headers on each copy: what is left between it and rehop is rehop's own
     /// work.
     pub(crate) const WITH_HISTORY: Self = Self::Raw(raw::Variant::WithHistory);
+
+    /// Services with more and more queues.
+    pub(crate) const OF_QUEUES: [Self; 3] =
+        [Self::RehopOf(1), Self::RehopOf(10), Self::RehopOf(100)];
 
     /// The yardstick first.
     pub(crate) fn all(job: Job) -> Vec<Self> {
@@ -46,13 +52,24 @@ impl Side {
         match self {
             Self::Raw(variant) => variant.name(),
             Self::Rehop => "rehop",
+            Self::RehopOf(1) => "rehop, the only queue",
+            Self::RehopOf(10) => "rehop, one of 10 queues",
+            Self::RehopOf(_) => "rehop, one of 100 queues",
         }
     }
 
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Raw(_) => "raw",
-            Self::Rehop => "rehop",
+            Self::Rehop | Self::RehopOf(_) => "rehop",
+        }
+    }
+
+    /// How many queues are consumed and stay empty.
+    pub(crate) fn idle_queues(self) -> usize {
+        match self {
+            Self::RehopOf(queues) => queues - 1,
+            Self::Raw(_) | Self::Rehop => 0,
         }
     }
 
@@ -64,7 +81,7 @@ impl Side {
     async fn work(self, task: Task) -> Result<()> {
         match self {
             Self::Raw(variant) => raw::work(task, variant).await,
-            Self::Rehop => rehop_side::work(task).await,
+            Self::Rehop | Self::RehopOf(_) => rehop_side::work(task).await,
         }
     }
 

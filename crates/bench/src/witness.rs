@@ -1,7 +1,7 @@
 //! Records what the handlers of both sides report, so that the same events start and stop both
 //! clocks.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
@@ -15,6 +15,8 @@ pub(crate) struct Witness {
     /// How many messages have not had their last attempt.
     open: AtomicUsize,
     all_ended: Notify,
+    has_begun: AtomicBool,
+    begun: Notify,
     /// Attempts at messages that the benchmark has not sent.
     strangers: AtomicUsize,
 }
@@ -44,6 +46,8 @@ impl Witness {
             chains: (0..messages).map(|_| Chain::default()).collect(),
             open: AtomicUsize::new(messages),
             all_ended: Notify::new(),
+            has_begun: AtomicBool::new(false),
+            begun: Notify::new(),
             strangers: AtomicUsize::new(0),
         }
     }
@@ -64,10 +68,17 @@ impl Witness {
             time.compare_exchange(0, now, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         };
         chain.attempts.fetch_add(1, Ordering::Relaxed);
-        once(&chain.first);
+        if once(&chain.first) && !self.has_begun.swap(true, Ordering::Relaxed) {
+            self.begun.notify_one();
+        }
         if is_last && once(&chain.last) && self.open.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.all_ended.notify_one();
         }
+    }
+
+    /// Returns at the first attempt. Call it once only.
+    pub(crate) async fn begun(&self) {
+        self.begun.notified().await;
     }
 
     /// Returns when each message has had the attempt that ends its chain. Call it once only.

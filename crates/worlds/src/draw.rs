@@ -86,6 +86,9 @@ impl Scenario {
                 (queue.strategy, queue.order) = (WaitStrategy::Tiers, Order::None);
             }
             queue.is_existing = queue.strategy != WaitStrategy::Native && random.random_ratio(1, 3);
+            if self.consumer_timeout == secs(1_800) && random.random_ratio(1, 4) {
+                queue.handler_timeout = LONG_HANDLERS;
+            }
             queue.delivery_limit = random.random_range(5..=12);
             queue.immediate = queue.immediate.min(affordable(queue.delivery_limit, self.processes));
             queue.prefetch = pick(random, &[queue.concurrency, 10, 50, 200]).max(queue.concurrency);
@@ -194,6 +197,7 @@ impl Scenario {
         let queue = &mut scenario.queues[0];
         (queue.strategy, queue.order) =
             (WaitStrategy::InProcess, pick(random, &[Order::RoutingKey, Order::Queue]));
+        queue.handler_timeout = secs(20);
         queue.delivery_limit = random.random_range(6..=12);
         queue.immediate = queue.immediate.min(1);
         let number = random.random_range(5..40);
