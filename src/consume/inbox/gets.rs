@@ -36,7 +36,7 @@ pub(super) struct Gets {
     /// Those with room, and of these those whose head is unknown.
     with_room: BTreeSet<usize>,
     unknown: BTreeSet<usize>,
-    /// How many are not known to be empty, with or without room.
+    /// How many of those with room are not known to be empty.
     not_empty: usize,
     /// The queue that was asked, and until when the others wait for its answer.
     asked: Option<(usize, Instant)>,
@@ -69,7 +69,8 @@ impl Gets {
         if before == candidate {
             return;
         }
-        let is_not_empty = |candidate: &Candidate| candidate.head != Head::Empty;
+        let is_not_empty =
+            |candidate: &Candidate| candidate.has_room && candidate.head != Head::Empty;
         self.not_empty += usize::from(candidate.as_ref().is_some_and(is_not_empty));
         self.not_empty -= usize::from(before.as_ref().is_some_and(is_not_empty));
         for set in [&mut self.with_room, &mut self.unknown] {
@@ -83,13 +84,15 @@ impl Gets {
         }
     }
 
-    /// Whether all queues that may be asked are known to be empty.
+    /// Whether all queues with room are known to be empty. Those without will be asked when they
+    /// have room again.
     pub(super) fn is_idle(&self) -> bool {
         self.not_empty == 0
     }
 
     /// The next queue to ask, if none is being asked: one whose head is unknown or, if `all`, any
-    /// one as long as not all are empty, so that each has its turn.
+    /// one, so that each has its turn. But if all are empty, none: the broker would be asked without
+    /// end.
     pub(super) fn ask(&mut self, all: bool, now: Instant) -> Option<usize> {
         if self.asked.is_some() || (all && self.is_idle()) {
             return None;

@@ -290,8 +290,27 @@ fn a_queue_without_a_free_slot_is_not_asked_and_the_others_are() {
     assert_eq!(takes(&inbox, queues, later), [NONE, Take::One]);
     inbox.got(b, None, later);
     assert!(inbox.start(later).is_none());
-    assert_eq!(takes(&inbox, queues, later), [NONE, Take::One], "its turn comes again");
+    assert_eq!(takes(&inbox, queues, later), [NONE, Take::Window(1)]);
     inbox.finish(suspect, later);
+}
+
+/// Otherwise the broker would be asked without end.
+#[test]
+fn while_only_a_queue_without_room_may_hold_more_the_empty_ones_are_subscribed_to() {
+    let now = Instant::now();
+    let (mut inbox, queues @ [a, b]) = opened(Rules { prefetch: 1, concurrency: 1, ..RULES }, now);
+    inbox.got(a, Some((Some(5), 0)), now);
+    let (suspect, item) = started(&mut inbox, now);
+    let due = now + seconds(60);
+    assert_eq!(inbox.hold(suspect, item, due, now), None);
+    assert!(inbox.start(now).is_none());
+    assert_eq!(takes(&inbox, queues, now), [NONE, Take::One]);
+    inbox.got(b, None, now);
+    assert!(inbox.start(now).is_none());
+    assert_eq!(takes(&inbox, queues, now), [NONE, Take::Window(1)]);
+    inbox.subscribed(b, 1, now);
+    let (suspect, _) = started(&mut inbox, due + ENDED_WITHIN);
+    inbox.finish(suspect, due + ENDED_WITHIN);
 }
 
 #[test]
