@@ -70,7 +70,7 @@ impl Intake {
         self.change(|inbox, now| inbox.opened(queue, now));
     }
 
-    /// The queue refuses to give single messages.
+    /// The queue is not to be asked for single messages any more.
     pub(crate) fn refuses_gets(self: &Arc<Self>, queue: QueueIndex) {
         self.change(|inbox, now| inbox.refuses_gets(queue, now));
     }

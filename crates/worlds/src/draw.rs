@@ -10,7 +10,7 @@ use rehop_simulator::Version;
 
 use crate::network::Conditions;
 use crate::scenario::{
-    AttemptEnd, AttemptPlan, Disturbance, Fault, FaultKind, LONG_HANDLERS, MessagePlan, Place,
+    AttemptEnd, AttemptPlan, Disturbance, Fault, FaultKind, LONG_TIMEOUT, MessagePlan, Place,
     QueuePlan, ReplayPlan, Scenario,
 };
 
@@ -86,9 +86,6 @@ impl Scenario {
                 (queue.strategy, queue.order) = (WaitStrategy::Tiers, Order::None);
             }
             queue.is_existing = queue.strategy != WaitStrategy::Native && random.random_ratio(1, 3);
-            if self.consumer_timeout == secs(1_800) && random.random_ratio(1, 4) {
-                queue.handler_timeout = LONG_HANDLERS;
-            }
             queue.delivery_limit = random.random_range(5..=12);
             queue.immediate = queue.immediate.min(affordable(queue.delivery_limit, self.processes));
             queue.prefetch = pick(random, &[queue.concurrency, 10, 50, 200]).max(queue.concurrency);
@@ -197,7 +194,6 @@ impl Scenario {
         let queue = &mut scenario.queues[0];
         (queue.strategy, queue.order) =
             (WaitStrategy::InProcess, pick(random, &[Order::RoutingKey, Order::Queue]));
-        queue.handler_timeout = secs(20);
         queue.delivery_limit = random.random_range(6..=12);
         queue.immediate = queue.immediate.min(1);
         let number = random.random_range(5..40);
@@ -227,13 +223,16 @@ impl Scenario {
         scenario.consumer_timeout = secs(1_800);
         scenario.enforced_timeout = pick(random, &[secs(15), secs(40)]);
         let is_held = scenario.queues.iter().any(|queue| queue.strategy == WaitStrategy::InProcess);
-        let long_handlers = if is_held { secs(60) } else { LONG_HANDLERS };
+        let handler_timeout = if is_held { secs(60) } else { pick(random, &[secs(60), secs(400)]) };
+        if handler_timeout > secs(60) {
+            scenario.consumer_timeout = LONG_TIMEOUT;
+        }
         for queue in &mut scenario.queues {
             queue.is_existing = scenario.version == Version::V4_3
                 && queue.strategy != WaitStrategy::Native
                 && random.random();
             // Some handlers outlive the broker's timeout.
-            queue.handler_timeout = pick(random, &[secs(60), long_handlers]);
+            queue.handler_timeout = handler_timeout;
         }
         for message in &mut scenario.messages {
             message.attempts.retain(|attempt| attempt.ends != AttemptEnd::Kills);

@@ -9,8 +9,8 @@ use rehop_simulator::{Time, Version};
 
 use crate::network::Conditions;
 
-/// What a queue with handlers of this length brings is not asked for singly.
-pub(crate) const LONG_HANDLERS: Duration = Duration::from_secs(400);
+/// With this ack timeout, messages whose handlers may run for long are not asked for singly.
+pub(crate) const LONG_TIMEOUT: Duration = Duration::from_secs(3_600);
 
 /// Everything that is decided before a world begins. The same scenario and seed give the same run,
 /// event for event.

@@ -247,7 +247,8 @@ impl<T> Inbox<T> {
         self.note(index.0, now);
     }
 
-    /// The queue refuses to give single messages.
+    /// The queue is not to be asked for single messages any more: it refuses to give them, or the
+    /// broker takes them back too soon.
     pub(crate) fn refuses_gets(&mut self, index: QueueIndex, now: Instant) {
         self.queues[index.0].rules.can_get = false;
         self.note(index.0, now);

@@ -29,9 +29,13 @@ pub(crate) struct Rules {
     pub(crate) can_get: bool,
 }
 
-/// A consumer may ask for an ack timeout (4.3), and a get cannot. So what may be held for longer
-/// than this is not taken by a get. RabbitMQ advises against timeouts of less than five minutes.
-const HELD_AFTER_GET: Duration = Duration::from_secs(150);
+/// The broker's own ack timeout, unless it was changed. A consumer may ask for a longer one (4.3),
+/// and a get cannot.
+const USUAL_ACK_TIMEOUT: Duration = Duration::from_secs(30 * 60);
+
+/// RabbitMQ advises against timeouts of less than five minutes, so what is held for no longer than
+/// this is not taken back.
+const SURELY_HELD: Duration = Duration::from_secs(150);
 
 impl Rules {
     /// A delivery may wait for its handler for half of the broker's ack timeout, and less where a
@@ -66,7 +70,7 @@ impl Rules {
             handler_timeout: config.handler_timeout,
             counts_deliveries: config.counts_deliveries,
             // The queue of a single active consumer refuses gets.
-            can_get: !is_ordered && held <= HELD_AFTER_GET,
+            can_get: !is_ordered && (ack_timeout <= USUAL_ACK_TIMEOUT || held <= SURELY_HELD),
         }
     }
 
@@ -121,9 +125,10 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_held_for_long_is_not_asked_for_singly() {
-        let can_get = |handler_timeout| rules(handler_timeout, 1_800).can_get;
-        assert_eq!([60, 150, 151].map(can_get), [true, true, false]);
+    fn what_may_be_held_for_longer_than_the_broker_usually_allows_is_not_asked_for_singly() {
+        let can_get = |(handler_timeout, ack_timeout)| rules(handler_timeout, ack_timeout).can_get;
+        let handlers_and_timeouts = [(150, 3_600), (1_500, 1_800), (151, 1_801)];
+        assert_eq!(handlers_and_timeouts.map(can_get), [true, true, false]);
     }
 
     #[test]

@@ -44,6 +44,8 @@ impl Session<'_> {
     /// delivery limit.
     fn taken_back_after(&self, timeout: Option<Duration>) {
         let WorkQueue { ack_timeout, context, .. } = self.queue;
+        // A get may have brought it, and cannot ask for a longer timeout.
+        self.queue.intake.refuses_gets(self.queue.index);
         context.summary.update(|summary| summary.taken_back += 1);
         if let Some(timeout) = timeout
             && ack_timeout.named(timeout)

@@ -9,7 +9,7 @@ use super::{Checker, TOLERANCE};
 use crate::network::Conditions;
 use crate::run::Outcome;
 use crate::scenario::{
-    AttemptEnd, Fault, FaultKind, LONG_HANDLERS, MessagePlan, QueuePlan, Scenario,
+    AttemptEnd, Fault, FaultKind, LONG_TIMEOUT, MessagePlan, QueuePlan, Scenario,
 };
 
 /// How far away the broker may be for a message that kills to be parked alone.
@@ -102,10 +102,9 @@ impl Checker<'_> {
     /// on, and others run beside them. 4.3 obeys its consumers, but what was asked for singly has
     /// the broker's timeout.
     pub(super) fn is_taken_back(&self) -> bool {
-        let Scenario { version, queues, .. } = self.scenario;
-        let may_get = queues.iter().any(|queue| queue.handler_timeout < LONG_HANDLERS);
-        self.scenario.enforced_timeout < self.scenario.consumer_timeout
-            && (*version < Version::V4_3 || may_get)
+        let Scenario { version, consumer_timeout, enforced_timeout, .. } = self.scenario;
+        enforced_timeout < consumer_timeout
+            && (*version < Version::V4_3 || *consumer_timeout < LONG_TIMEOUT)
     }
 
     /// Whether nothing breaks but processes, within the limits in which a message that kills is
