@@ -26,7 +26,7 @@ pub use crate::settings::resolve::{QueueConfig, Resolved};
 pub use crate::telemetry::unrecorded::suppress_unrecorded_hint;
 pub use crate::telemetry::values::Values;
 pub use crate::topology::{
-    CONSUMER_TIMEOUT, NAMESPACE, Names, WAITS_IN, ask_for, build, discarded,
+    CONSUMER_TIMEOUT, NAMESPACE, Names, WAITS_IN, ask_for, build, copies_go_to, discarded,
 };
 pub use crate::wire::{HeadersTooLarge, Room, names, parked as at_rest, receipt, table_size};
 

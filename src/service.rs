@@ -162,7 +162,7 @@ impl Service {
         let (shutdown, instruments) = (Shutdown::new(settings.shutdown.grace), Instruments::new());
         let summary = Arc::new(LiveSummary::default());
         let shared = topology::shared(&names, &configs);
-        let exchanges = topology::copies_go_to(&names, &shared);
+        let exchanges = topology::copies_go_to(&names, &configs);
         let keeper = Arc::new(Keeper::new(
             consuming.clone(),
             settings.topology,

@@ -82,7 +82,8 @@ impl QueueContext {
         summary: &Arc<LiveSummary>,
         state: Arc<QueueState>,
     ) -> Result<Self, Error> {
-        let (queue, names) = (config.queue.as_str(), Names::new(&settings.namespace));
+        let queue = config.queue.as_str();
+        let names = Names::new(&settings.namespace).waits_of(&config);
         let server = address::server(&settings.broker);
         if config.declare == Declare::Existing {
             tracing::info!(
@@ -92,7 +93,7 @@ impl QueueContext {
         }
         let contract = Contract {
             queue: config.queue.clone(),
-            homes: names.homes(),
+            homes: names.homes(queue),
             expiry_header: settings.expiry_header.clone(),
             max_age: config.policy.max_age,
             counts_deliveries: config.counts_deliveries,

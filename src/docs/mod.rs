@@ -16,6 +16,8 @@ macro_rules! links {
             "[headers]: crate::docs::headers\n",
             "[migration]: crate::docs::migration\n",
             "[order]: crate::docs::waiting#order\n",
+            "[own wait queues]: crate::docs::waiting#whose-wait-queues\n",
+            "[permissions]: crate::docs::topology#least-permissions\n",
             "[producers]: crate::docs::producers\n",
             "[proof]: crate::docs::proof\n",
             "[queue for native]: crate::docs::waiting#a-queue-for-native-or-for-order\n",

@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::failure::class::{is_of_type, short};
 use crate::retry::backoff::Backoff;
 use crate::wait::ladder::Ladder;
-use crate::wait::{AskedDelays, Jitter, Route, Strategy, WaitStrategy};
+use crate::wait::{AskedDelays, Jitter, Route, Strategy, WaitQueues, WaitStrategy};
 
 /// How often and when a queue's messages are retried, and what becomes of those that never succeed.
 ///
@@ -25,6 +25,8 @@ pub struct RetryPolicy {
     /// The namespace's ladder, whether the policy uses it or not.
     pub(crate) ladder: Ladder,
     pub(crate) after: AskedDelays,
+    /// `None`: it depends on who declares the queue.
+    pub(crate) wait_queues: Option<WaitQueues>,
     pub(crate) jitter: Jitter,
     pub(crate) max_defers: u32,
     pub(crate) max_age: Option<Duration>,
@@ -45,6 +47,7 @@ pub(crate) struct PolicyValues {
     pub(crate) strategy: WaitStrategy,
     pub(crate) ladder: Ladder,
     pub(crate) after: AskedDelays,
+    pub(crate) wait_queues: Option<WaitQueues>,
     pub(crate) jitter: Jitter,
     pub(crate) max_defers: u32,
     pub(crate) max_age: Option<Duration>,
@@ -111,6 +114,7 @@ impl RetryPolicy {
             strategy,
             ladder: values.ladder,
             after: values.after,
+            wait_queues: values.wait_queues,
             jitter: values.jitter,
             max_defers: values.max_defers,
             delays,
@@ -361,6 +365,7 @@ mod tests {
             strategy: WaitStrategy::Tiers,
             ladder: ladder(),
             after: AskedDelays::Own,
+            wait_queues: Some(WaitQueues::Own),
             jitter: Jitter::None,
             max_defers: 100,
             max_age: None,
@@ -395,6 +400,7 @@ mod tests {
             strategy,
             ladder,
             after,
+            wait_queues,
             jitter,
             max_defers,
             max_age,
@@ -403,8 +409,8 @@ mod tests {
             errors,
         } = RetryPolicy::checked(values()).unwrap();
         assert_eq!(
-            (ladder, after, jitter, max_defers),
-            (self::ladder(), AskedDelays::Own, Jitter::None, 100)
+            (ladder, after, wait_queues, jitter, max_defers),
+            (self::ladder(), AskedDelays::Own, Some(WaitQueues::Own), Jitter::None, 100)
         );
         assert_eq!((delivery_limit, immediate, max_age), (10, 1, None));
         assert_eq!(

@@ -40,7 +40,7 @@ pub use secret::Secret;
 pub const DOCUMENTED: &str = include_str!("../../config/default.toml");
 
 pub use crate::retry::policy::{Ending, Treatment};
-pub use crate::wait::{AskedDelays, Jitter, WaitStrategy};
+pub use crate::wait::{AskedDelays, Jitter, WaitQueues, WaitStrategy};
 
 use crate::duration;
 use crate::retry::backoff::Backoff;
@@ -217,6 +217,10 @@ pub struct RetrySettings {
     /// `ladder`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<AskedDelays>,
+    /// Whether the queue's messages wait in wait queues of its `own`, or in those that the
+    /// namespace's queues share: `shared`. Default `own` for an `existing` queue, else `shared`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wait_queues: Option<WaitQueues>,
     /// How much of the delays is random: `none`, the default, `full`, `equal` or `decorrelated`.
     /// Any but `none` needs a strategy that is not tied to fixed delays: `ladder`, `in-process` or
     /// `delayed-exchange`.

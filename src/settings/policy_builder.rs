@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{
-    AskedDelays, Ending, Jitter, MaxAge, RetrySettings, SettingsError, Treatment, WaitStrategy,
+    AskedDelays, Ending, Jitter, MaxAge, RetrySettings, SettingsError, Treatment, WaitQueues,
+    WaitStrategy,
 };
 use crate::retry::backoff::Backoff;
 use crate::retry::policy::RetryPolicy;
@@ -81,6 +82,13 @@ impl PolicyBuilder {
     /// Where asked delays wait that the strategy cannot give exactly. Default [`AskedDelays::Own`].
     pub fn asked_delays(mut self, after: AskedDelays) -> Self {
         self.0.after = Some(after);
+        self
+    }
+
+    /// Whose wait queues the messages wait in. Default [`WaitQueues::Own`] for an existing queue,
+    /// [`WaitQueues::Shared`] for one that rehop declares.
+    pub fn wait_queues(mut self, wait_queues: WaitQueues) -> Self {
+        self.0.wait_queues = Some(wait_queues);
         self
     }
 

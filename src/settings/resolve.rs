@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::address::{InvalidUrl, uris};
 use super::{
     BindingSettings, ConsumeSettings, Declare, LadderSettings, MaxAge, Order, QueueSettings,
-    QueueType, RetrySettings, Settings, SettingsError,
+    QueueType, RetrySettings, Settings, SettingsError, WaitQueues,
 };
 use crate::duration::check_bounds;
 use crate::retry::backoff::Backoff;
@@ -36,6 +36,18 @@ pub struct QueueConfig {
     pub counts_deliveries: bool,
     /// Which messages are handled one after the other.
     pub order: Order,
+}
+
+impl QueueConfig {
+    /// Whether the queue's messages wait in wait queues of its own, where they wait in any. By
+    /// default those of an existing queue do: its owner may limit it, and what it then does not take
+    /// would hold up the messages of other queues.
+    pub fn has_own_wait_queues(&self) -> bool {
+        match self.policy.wait_queues {
+            Some(wait_queues) => wait_queues == WaitQueues::Own,
+            None => self.declare == Declare::Existing,
+        }
+    }
 }
 
 impl Resolved {
@@ -125,6 +137,7 @@ impl Settings {
             strategy: Some(config.policy.strategy()),
             delays: Some(Backoff::List(config.policy.delays)),
             after: Some(config.policy.after),
+            wait_queues: config.policy.wait_queues,
             jitter: Some(config.policy.jitter),
             max_defers: Some(config.policy.max_defers),
             max_age: Some(MaxAge(config.policy.max_age)),
@@ -356,6 +369,7 @@ fn policy(
         strategy: overrides.strategy.or(defaults.strategy).unwrap_or_default(),
         ladder,
         after: overrides.after.or(defaults.after).unwrap_or_default(),
+        wait_queues: overrides.wait_queues.or(defaults.wait_queues),
         jitter: overrides.jitter.or(defaults.jitter).unwrap_or_default(),
         max_defers: overrides.max_defers.or(defaults.max_defers).unwrap_or(100),
         max_age,

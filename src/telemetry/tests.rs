@@ -97,7 +97,7 @@ fn contract() -> Contract {
         queue: "orders".to_owned(),
         homes: Homes {
             return_exchange: "ns.return".to_owned(),
-            after_prefix: "ns.after.".to_owned(),
+            after_prefixes: ["ns.after.".to_owned(), "ns.after.orders.".to_owned()],
             delay_exchange: "ns.delay".to_owned(),
         },
         expiry_header: "rehop-expires-at".to_owned(),

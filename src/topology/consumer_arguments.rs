@@ -47,7 +47,7 @@ pub fn ask_for(ack_timeout: Duration) -> Argument {
 mod tests {
     use super::*;
     use crate::retry::backoff::Backoff;
-    use crate::settings::{AskedDelays, Declare, QueueType, Settings, WaitStrategy};
+    use crate::settings::{AskedDelays, Declare, QueueType, Settings, WaitQueues, WaitStrategy};
 
     #[test]
     fn a_consumer_announces_the_wait_queues_that_its_own_queue_uses() {
@@ -58,7 +58,8 @@ mod tests {
                 Some(Backoff::List([500, 70].map(Duration::from_millis).to_vec()));
             change(&mut settings);
             let config = settings.resolve().unwrap().queue("orders").unwrap();
-            let arguments = consumer_arguments(&Names::new("ns"), &config, Duration::from_secs(60));
+            let names = Names::new("ns").waits_of(&config);
+            let arguments = consumer_arguments(&names, &config, Duration::from_secs(60));
             let text = |text: &str| Argument::Text(text.to_owned());
             assert_eq!(
                 (&arguments[NAMESPACE], &arguments[WAITS_IN]),
@@ -75,6 +76,10 @@ mod tests {
             "wait.70 wait.500 ladder.1000 ladder.2000",
         );
         check(&|settings| settings.retry.strategy = Some(WaitStrategy::InProcess), "");
+        check(
+            &|settings| settings.retry.wait_queues = Some(WaitQueues::Own),
+            "wait.orders.70 wait.orders.500",
+        );
     }
 
     #[test]

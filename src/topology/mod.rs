@@ -40,34 +40,40 @@ pub fn build(names: &Names, configs: &[QueueConfig]) -> Topology {
 pub(crate) fn shared(names: &Names, configs: &[QueueConfig]) -> Topology {
     let mut topology = Topology { exchanges: exchanges(names), ..Topology::default() };
     topology.stray(names);
-    let policies = || configs.iter().map(|config| &config.policy);
-    let ttls: BTreeSet<_> = policies().flat_map(|policy| policy.strategy.tiers()).collect();
-    for ttl in ttls {
-        topology.tier(names, ttl);
-    }
-    // All of a namespace's policies have the same ladder.
-    if let Some(ladder) = policies().find_map(RetryPolicy::used_ladder) {
-        topology.ladder(names, ladder);
-    }
-    if policies().any(|policy| policy.strategy() == WaitStrategy::DelayedExchange) {
+    let sharing = configs.iter().filter(|config| !config.has_own_wait_queues());
+    topology.wait_queues(names, sharing.map(|config| &config.policy));
+    let mut policies = configs.iter().map(|config| &config.policy);
+    if policies.any(|policy| policy.strategy() == WaitStrategy::DelayedExchange) {
         topology.delayed(names);
     }
     topology
 }
 
-/// Where a service with this shared topology publishes copies.
-pub(crate) fn copies_go_to(names: &Names, shared: &Topology) -> BTreeSet<String> {
+/// Where a service that consumes these queues publishes copies.
+pub fn copies_go_to(names: &Names, configs: &[QueueConfig]) -> BTreeSet<String> {
+    let topology = build(names, configs);
     let leads_on = |name: &String| {
-        shared.bindings.iter().any(|binding| binding.exchange == *name)
-            || shared.exchange_bindings.iter().any(|binding| binding.source == *name)
+        topology.bindings.iter().any(|binding| binding.exchange == *name)
+            || topology.exchange_bindings.iter().any(|binding| binding.source == *name)
     };
-    let waits = [names.wait(), names.ladder(), names.delay()].into_iter().filter(leads_on);
-    waits.chain([names.park()]).collect()
+    let waits = configs.iter().flat_map(|config| {
+        let names = names.waits_of(config);
+        [names.wait(), names.ladder(), names.delay()]
+    });
+    waits.filter(leads_on).chain([names.park()]).collect()
 }
 
-/// What one queue needs in addition: itself, its parked queue and their bindings.
+/// What one queue needs in addition: itself, its parked queue, its own wait queues, and their
+/// bindings.
 pub(crate) fn own(names: &Names, config: &QueueConfig) -> Topology {
     let mut topology = Topology::default();
+    if config.has_own_wait_queues() {
+        let names = names.waits_of(config);
+        if config.policy.strategy.tiers().next().is_some() {
+            topology.exchanges.push(wait_exchange(&names));
+        }
+        topology.wait_queues(&names, [&config.policy].into_iter());
+    }
     topology.work_queue(names, config);
     topology
 }
@@ -104,10 +110,16 @@ fn exchanges(names: &Names) -> Vec<Exchange> {
     let exchange = |name, kind, arguments| Exchange { name, kind, arguments };
     vec![
         exchange(names.stray(), ExchangeKind::Fanout, Arguments::new()),
-        exchange(names.wait(), ExchangeKind::Headers, to_stray()),
+        wait_exchange(names),
         exchange(names.return_(), ExchangeKind::Headers, to_stray()),
         exchange(names.park(), ExchangeKind::Direct, to_stray()),
     ]
+}
+
+/// The exchange that routes to tiers.
+fn wait_exchange(names: &Names) -> Exchange {
+    let (kind, arguments) = (ExchangeKind::Headers, alternate(names.stray()));
+    Exchange { name: names.wait(), kind, arguments }
 }
 
 /// The arguments of an exchange that passes on to another one what it cannot route.
@@ -193,6 +205,22 @@ impl Topology {
         let stray = names.stray();
         self.queue(&stray, Role::Stray, Declare::Own, resting(names));
         self.bind(&stray, &stray, "", Arguments::new());
+    }
+
+    /// The wait queues that these policies need, under these names.
+    fn wait_queues<'a>(
+        &mut self,
+        names: &Names,
+        policies: impl Iterator<Item = &'a RetryPolicy> + Clone,
+    ) {
+        let tiers = policies.clone().flat_map(|policy| policy.strategy.tiers());
+        for ttl in tiers.collect::<BTreeSet<_>>() {
+            self.tier(names, ttl);
+        }
+        // All of a namespace's policies have the same ladder.
+        if let Some(ladder) = policies.clone().find_map(RetryPolicy::used_ladder) {
+            self.ladder(names, ladder);
+        }
     }
 
     fn tier(&mut self, names: &Names, ttl: Duration) {

@@ -18,7 +18,7 @@ use crate::retry::ledger::Wait;
 use crate::settings::BindingSettings;
 use crate::settings::LadderSettings;
 use crate::timestamp::Timestamp;
-use crate::wait::{AskedDelays, Path, Route};
+use crate::wait::{AskedDelays, Path, Route, WaitQueues};
 use crate::wire::names::EXPIRES_AT;
 use crate::wire::{Contract, Room, TraceHeaders};
 
@@ -127,6 +127,57 @@ fn queues_share_the_tiers_of_their_namespace() {
 }
 
 #[test]
+fn a_queue_has_wait_queues_of_its_own_if_somebody_else_declares_it_or_the_settings_say_so() {
+    let mut settings = settings(&[500]);
+    settings.ladder.max = Duration::from_secs(1);
+    for (queue, wait_queues, declare) in [
+        ("shares", None, Declare::Own),
+        ("has", Some(WaitQueues::Own), Declare::Own),
+        ("theirs", None, Declare::Existing),
+        ("joins", Some(WaitQueues::Shared), Declare::Existing),
+        ("climbs", Some(WaitQueues::Own), Declare::Own),
+    ] {
+        let queue = settings.queue_mut(queue);
+        (queue.declare, queue.retry.wait_queues) = (declare, wait_queues);
+    }
+    settings.queue_mut("climbs").retry.strategy = Some(WaitStrategy::Ladder);
+    let lines = listing(&Topology::of(&settings).unwrap());
+    let waits = ["ns.wait", "ns.ladder", "ns.after"];
+    let about_waits = lines.iter().filter(|line| waits.iter().any(|name| line.contains(name)));
+    let keeps = "x-dead-letter-strategy=at-least-once";
+    let queue = |name: &str, then: &str, ttl: u64| {
+        format!(
+            "queue {name} wait own x-dead-letter-exchange={then} {keeps} x-message-ttl={ttl} \
+             x-overflow=reject-publish x-queue-type=quorum"
+        )
+    };
+    let bound = |exchange: &str, queue: &str, ttl: u64| {
+        format!("bind {exchange} -> {queue} \"\" rehop-wait-for={ttl} x-match=all")
+    };
+    let exchange = |name: &str| format!("exchange {name} headers alternate-exchange=ns.stray");
+    let expected = [
+        exchange("ns.wait"),
+        exchange("ns.wait.has"),
+        exchange("ns.wait.theirs"),
+        exchange("ns.ladder.climbs"),
+        "exchange ns.after.climbs.1000 headers alternate-exchange=ns.return".to_owned(),
+        queue("ns.wait.500", "ns.return", 500),
+        queue("ns.wait.has.500", "ns.return", 500),
+        queue("ns.wait.theirs.500", "ns.return", 500),
+        queue("ns.ladder.climbs.1000", "ns.after.climbs.1000", 1_000),
+        bound("ns.wait", "ns.wait.500", 500),
+        bound("ns.wait.has", "ns.wait.has.500", 500),
+        bound("ns.wait.theirs", "ns.wait.theirs.500", 500),
+        bound("ns.ladder.climbs", "ns.ladder.climbs.1000", 1_000),
+    ];
+    assert_eq!(about_waits.collect::<Vec<_>>(), Vec::from_iter(&expected));
+    let Resolved { queues, .. } = settings.resolve().unwrap();
+    let published_to: Vec<_> = copies_go_to(&Names::new("ns"), &queues).into_iter().collect();
+    let to = ["ns.ladder.climbs", "ns.park", "ns.wait", "ns.wait.has", "ns.wait.theirs"];
+    assert_eq!(published_to, to);
+}
+
+#[test]
 fn what_an_operator_discards_is_kept_for_seven_days_and_then_deleted() {
     let keeps = "x-delivery-limit=2147483648 x-message-ttl=604800000 x-overflow=reject-publish x-queue-type=quorum";
     let expected = [
@@ -156,6 +207,9 @@ fn a_confirm_means_that_a_copy_is_kept_because_no_exchange_is_without_an_alterna
     let mut settings = settings(&[500]);
     settings.retry.strategy = Some(WaitStrategy::Ladder);
     settings.queue_mut("orders");
+    settings.queue_mut("own").retry.wait_queues = Some(WaitQueues::Own);
+    settings.queue_mut("tiers").retry = settings.queue_mut("own").retry.clone();
+    settings.queue_mut("tiers").retry.strategy = Some(WaitStrategy::Tiers);
     for exchange in Topology::of(&settings).unwrap().exchanges {
         // What has taken its last rung goes on to the return exchange.
         let other = if exchange.name.starts_with("ns.after.") { "ns.return" } else { "ns.stray" };
@@ -239,7 +293,7 @@ fn headers(route: Route, queue: &str) -> Headers {
     let names = Names::new("ns");
     let contract = Contract {
         queue: queue.to_owned(),
-        homes: names.homes(),
+        homes: names.homes(queue),
         expiry_header: EXPIRES_AT.to_owned(),
         max_age: None,
         counts_deliveries: true,
@@ -276,7 +330,17 @@ fn headers(route: Route, queue: &str) -> Headers {
 /// Follows a copy as a broker routes it, and returns the queue where it stays and how long that
 /// takes. `None` if it is lost, or loses its routing key.
 fn walk(topology: &Topology, exchange: &str, headers: &Headers) -> Option<(String, Duration)> {
+    follow(topology, exchange, headers).map(|(home, waited, _)| (home, waited))
+}
+
+/// The same, with the queues in which it waits, and the exchange by which it comes home.
+fn follow(
+    topology: &Topology,
+    exchange: &str,
+    headers: &Headers,
+) -> Option<(String, Duration, Vec<String>)> {
     let (mut exchange, mut waited) = (exchange.to_owned(), Duration::ZERO);
+    let mut through = Vec::new();
     for _ in 0..100 {
         let here = topology.exchanges.iter().find(|other| other.name == exchange)?;
         let matches = |binding: &&Binding| {
@@ -299,8 +363,9 @@ fn walk(topology: &Topology, exchange: &str, headers: &Headers) -> Option<(Strin
             (None, [binding]) => {
                 let queue = topology.queues.iter().find(|queue| queue.name == binding.queue)?;
                 let Some(Argument::Number(ttl)) = queue.arguments.get("x-message-ttl") else {
-                    return Some((queue.name.clone(), waited));
+                    return Some((queue.name.clone(), waited, through));
                 };
+                through.push(queue.name.clone());
                 waited += Duration::from_millis(u64::try_from(*ttl).ok()?);
                 if queue.arguments.contains_key("x-dead-letter-routing-key") {
                     return None;
@@ -317,7 +382,40 @@ fn walk(topology: &Topology, exchange: &str, headers: &Headers) -> Option<(Strin
     None
 }
 
-fn strategies() -> impl Strategy<Value = (WaitStrategy, AskedDelays)> {
+/// Adds a topology to another one, as if both were declared: of the work queue the first arguments
+/// stay.
+fn merge(union: &mut Topology, other: Topology) -> Result<(), TestCaseError> {
+    for queue in other.queues {
+        match union.queues.iter().find(|declared| declared.name == queue.name) {
+            Some(declared) if queue.role == Role::Work => {
+                prop_assert_eq!(declared.role, Role::Work)
+            }
+            Some(declared) => prop_assert_eq!(declared, &queue),
+            None => union.queues.push(queue),
+        }
+    }
+    for exchange in other.exchanges {
+        match union.exchanges.iter().find(|declared| declared.name == exchange.name) {
+            Some(declared) => prop_assert_eq!(declared, &exchange),
+            None => union.exchanges.push(exchange),
+        }
+    }
+    for binding in other.bindings {
+        if !union.bindings.contains(&binding) {
+            union.bindings.push(binding);
+        }
+    }
+    for binding in other.exchange_bindings {
+        if !union.exchange_bindings.contains(&binding) {
+            union.exchange_bindings.push(binding);
+        }
+    }
+    Ok(())
+}
+
+type Waits = (WaitStrategy, AskedDelays, Option<WaitQueues>);
+
+fn strategies() -> impl Strategy<Value = Waits> {
     let strategy = select(vec![
         WaitStrategy::Tiers,
         WaitStrategy::Ladder,
@@ -325,7 +423,18 @@ fn strategies() -> impl Strategy<Value = (WaitStrategy, AskedDelays)> {
         WaitStrategy::Native,
         WaitStrategy::InProcess,
     ]);
-    (strategy, prop_oneof![Just(AskedDelays::Own), Just(AskedDelays::Ladder)])
+    let after = select(vec![AskedDelays::Own, AskedDelays::Ladder]);
+    (strategy, after, select(vec![None, Some(WaitQueues::Own), Some(WaitQueues::Shared)]))
+}
+
+/// Where a copy on this path is published, if there is a copy.
+fn first_exchange(path: Path, names: &Names) -> Option<String> {
+    match path {
+        Path::Return | Path::Hold => None,
+        Path::Tier => Some(names.wait()),
+        Path::Ladder { .. } => Some(names.ladder()),
+        Path::Delayed => Some(names.delay()),
+    }
 }
 
 proptest! {
@@ -344,37 +453,78 @@ proptest! {
         settings.ladder = LadderSettings { rung: Duration::from_millis(rung), precision, max };
         // For what waits in the process.
         settings.broker.consumer_timeout = Duration::from_secs(24 * 60 * 60);
-        for (queue, (strategy, after)) in [("one", strategies.0), ("two", strategies.1)] {
+        for (queue, (strategy, after, own)) in [("one", strategies.0), ("two", strategies.1)] {
             let retry = &mut settings.queue_mut(queue).retry;
-            (retry.strategy, retry.after) = (Some(strategy), Some(after));
+            (retry.strategy, retry.after, retry.wait_queues) = (Some(strategy), Some(after), own);
             if strategy == WaitStrategy::Native {
                 retry.delays = Some(crate::Backoff::Fixed { delay: Duration::from_millis(delays[0]), waits: 3 });
             }
         }
-        let (topology, names) = (Topology::of(&settings).unwrap(), Names::new("ns"));
+        let topology = Topology::of(&settings).unwrap();
+        let resolved = settings.resolve().unwrap();
+        let mut waits_in = BTreeMap::<_, BTreeSet<_>>::new();
         for queue in ["one", "two"] {
-            let policy = settings.policy(queue).unwrap();
+            let config = resolved.queue(queue).unwrap();
+            let (names, policy) = (Names::new("ns").waits_of(&config), config.policy);
             for delay in delays.iter().copied().chain([asked]).map(Duration::from_millis) {
                 let Some(route) = policy.route_asked(delay) else { continue };
-                let exchange = match route.path {
-                    // No copy is made.
-                    Path::Return => {
-                        let work = topology.queues.iter().find(|found| found.name == queue).unwrap();
-                        let delay = Argument::Number(route.leg.as_millis() as i64);
-                        prop_assert_eq!(work.arguments.get("x-delayed-retry-min"), Some(&delay));
-                        prop_assert_eq!(work.arguments.get("x-delayed-retry-max"), Some(&delay));
-                        continue;
-                    }
-                    Path::Hold => continue,
-                    Path::Tier => names.wait(),
-                    Path::Ladder { .. } => names.ladder(),
-                    Path::Delayed => names.delay(),
-                };
-                let home = walk(&topology, &exchange, &headers(route, queue));
-                prop_assert_eq!(home, Some((queue.to_owned(), route.leg)), "{:?}", route);
+                if route.path == Path::Return {
+                    let work = topology.queues.iter().find(|found| found.name == queue).unwrap();
+                    let delay = Argument::Number(route.leg.as_millis() as i64);
+                    prop_assert_eq!(work.arguments.get("x-delayed-retry-min"), Some(&delay));
+                    prop_assert_eq!(work.arguments.get("x-delayed-retry-max"), Some(&delay));
+                }
+                let Some(exchange) = first_exchange(route.path, &names) else { continue };
+                prop_assert!(copies_go_to(&Names::new("ns"), &resolved.queues).contains(&exchange));
+                let (home, waited, through) =
+                    follow(&topology, &exchange, &headers(route, queue)).unwrap();
+                prop_assert_eq!((home, waited), (queue.to_owned(), route.leg), "{:?}", route);
+                waits_in.entry(queue).or_default().extend(through);
                 let nowhere = walk(&topology, &exchange, &headers(route, "nowhere"));
                 prop_assert_eq!(nowhere.map(|(queue, _)| queue), Some("ns.stray".to_owned()));
             }
+        }
+        if [strategies.0.2, strategies.1.2].contains(&Some(WaitQueues::Own)) {
+            let of = |queue| waits_in.get(queue).cloned().unwrap_or_default();
+            prop_assert!(of("one").is_disjoint(&of("two")), "{waits_in:?}");
+        }
+    }
+
+    /// As after a change of `retry.wait_queues` while messages wait: what is declared is the union of
+    /// before and after, no queue or exchange has other arguments, and the ledger of each copy is
+    /// believed.
+    #[test]
+    fn whosever_wait_queues_messages_wait_in_they_come_home_after_the_setting_has_changed(
+        before in strategies(), after in strategies(),
+        delays in prop::collection::vec(1u64..1_000_000, 1..4), asked in 0u64..1_000_000,
+    ) {
+        let of = |(strategy, after, own): Waits| {
+            let mut settings = settings(&delays);
+            settings.ladder.max = Duration::from_secs(1_000);
+            settings.broker.consumer_timeout = Duration::from_secs(24 * 60 * 60);
+            let retry = &mut settings.queue_mut("orders").retry;
+            (retry.strategy, retry.after, retry.wait_queues) = (Some(strategy), Some(after), own);
+            if strategy == WaitStrategy::Native {
+                retry.delays = Some(crate::Backoff::Fixed { delay: Duration::from_millis(delays[0]), waits: 3 });
+            }
+            settings
+        };
+        let both = [of(before), of(after)];
+        let [mut union, other] = both.each_ref().map(|settings| Topology::of(settings).unwrap());
+        merge(&mut union, other)?;
+        let homes = Names::new("ns").homes("orders");
+        for settings in both {
+            let config = settings.resolve().unwrap().queue("orders").unwrap();
+            let names = Names::new("ns").waits_of(&config);
+            let Some(route) = config.policy.route_asked(Duration::from_millis(asked)) else { continue };
+            let Some(exchange) = first_exchange(route.path, &names) else { continue };
+            let (home, waited, through) = follow(&union, &exchange, &headers(route, "orders")).unwrap();
+            prop_assert_eq!((home, waited), ("orders".to_owned(), route.leg), "{:?}", route);
+            let last = through.last().and_then(|last| union.queues.iter().find(|queue| queue.name == *last));
+            let by = last.map_or_else(|| names.delay(), |last| last.arguments["x-dead-letter-exchange"].to_string());
+            let is_home = by == homes.return_exchange || by == homes.delay_exchange
+                || homes.after_prefixes.iter().any(|own| by.strip_prefix(own).is_some_and(|rung| rung.parse::<u64>().is_ok()));
+            prop_assert!(is_home, "{by} is none of {homes:?}");
         }
     }
 
@@ -394,23 +544,7 @@ proptest! {
         };
         let both = [of(ladders.0), of(ladders.1)];
         let [mut union, other] = both.each_ref().map(|settings| Topology::of(settings).unwrap());
-        for queue in other.queues {
-            match union.queues.iter().find(|declared| declared.name == queue.name) {
-                Some(declared) => prop_assert_eq!(declared, &queue),
-                None => union.queues.push(queue),
-            }
-        }
-        for exchange in other.exchanges {
-            match union.exchanges.iter().find(|declared| declared.name == exchange.name) {
-                Some(declared) => prop_assert_eq!(declared, &exchange),
-                None => union.exchanges.push(exchange),
-            }
-        }
-        for binding in other.bindings {
-            if !union.bindings.contains(&binding) {
-                union.bindings.push(binding);
-            }
-        }
+        merge(&mut union, other)?;
         for settings in both {
             let policy = settings.policy("orders").unwrap();
             let route = policy.route_asked(Duration::from_millis(delay)).unwrap();

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 pub use jitter::Jitter;
 pub(crate) use strategy::Strategy;
-pub use strategy::{AskedDelays, WaitStrategy};
+pub use strategy::{AskedDelays, WaitQueues, WaitStrategy};
 
 /// The longest delay that a policy or a [`Failure::after`](crate::Failure::after) may ask for: 30
 /// days.

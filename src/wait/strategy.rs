@@ -69,6 +69,32 @@ pub enum AskedDelays {
     Ladder,
 }
 
+/// Whose wait queues a queue's messages wait in, on tiers and on the ladder: the setting
+/// `retry.wait_queues`.
+///
+/// A wait queue returns 32 messages at a time, and those of a queue that accepts nothing stay among
+/// them (3.10, 4.0 and 4.3). So 32 messages of a queue that is full, or has lost its majority, hold
+/// up all others that wait in the same wait queues.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum WaitQueues {
+    /// The queue's own, which no other queue uses.
+    Own,
+    /// Those of the namespace.
+    Shared,
+}
+
+impl WaitQueues {
+    /// The word that settings use.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Own => "own",
+            Self::Shared => "shared",
+        }
+    }
+}
+
 /// How the messages of a policy wait, with all that a route follows from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Strategy {
@@ -209,6 +235,9 @@ mod tests {
         for strategy in [Tiers, Ladder, DelayedExchange, Native, InProcess] {
             assert_eq!(serde_json::to_value(strategy).unwrap(), strategy.as_str());
             assert_eq!(strategy.to_string(), strategy.as_str());
+        }
+        for wait_queues in [WaitQueues::Own, WaitQueues::Shared] {
+            assert_eq!(serde_json::to_value(wait_queues).unwrap(), wait_queues.as_str());
         }
     }
 

@@ -44,14 +44,14 @@ pub(crate) struct Contract {
 }
 
 /// The exchanges that deliver copies after a wait. All of them count, whatever the present strategy
-/// is, so that it can be changed while messages wait by another.
+/// is and whose the wait queues are, so that this can be changed while messages wait elsewhere.
 #[derive(Debug, Clone)]
 pub struct Homes {
     /// The return exchange.
     pub return_exchange: String,
-    /// Begins the names of the exchanges behind the rungs of the ladder; the rest is the TTL in
-    /// milliseconds.
-    pub after_prefix: String,
+    /// Begin the names of the exchanges behind the rungs of the ladder that queues share, and of the
+    /// queue's own; the rest is the TTL in milliseconds.
+    pub after_prefixes: [String; 2],
     /// The delayed exchange.
     pub delay_exchange: String,
 }

@@ -56,7 +56,8 @@ impl Contract {
         if exchange == homes.delay_exchange {
             return Some(Home::Delay);
         }
-        exchange.strip_prefix(&homes.after_prefix)?.parse().ok().map(Home::After)
+        let mut rungs = homes.after_prefixes.iter().filter_map(|own| exchange.strip_prefix(own));
+        rungs.find_map(|rung| rung.parse().ok()).map(Home::After)
     }
 
     /// Reads a delivery's ledger and what the message was first published to, and says which

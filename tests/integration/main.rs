@@ -14,6 +14,7 @@ mod concurrency;
 mod deferring;
 mod delayed;
 mod endings;
+mod full;
 mod handlers;
 mod holding;
 mod jitter;

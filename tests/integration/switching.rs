@@ -1,9 +1,11 @@
-//! A queue whose strategy is changed while messages wait.
+//! A queue whose strategy is changed while messages wait, or whose wait queues are.
 
 use std::time::Duration;
 
 use bytes::Bytes;
-use rehop::settings::{BindingSettings, Declare, QueueType, TopologyMode, WaitStrategy};
+use rehop::settings::{
+    BindingSettings, Declare, QueueType, TopologyMode, WaitQueues, WaitStrategy,
+};
 use rehop::{Backoff, Consumer, Failure, Message, Raw};
 use rehop_testing::Publish;
 use serde_json::json;
@@ -21,16 +23,20 @@ const MESSAGES: usize = 10;
 async fn a_queue_goes_through_all_strategies_with_messages_waiting_and_each_comes_home_once() {
     let has_native = native::is_known().await;
     let strategies = [
-        WaitStrategy::Tiers,
-        WaitStrategy::Ladder,
-        WaitStrategy::Native,
-        WaitStrategy::InProcess,
-        WaitStrategy::DelayedExchange,
-        WaitStrategy::Ladder,
-        WaitStrategy::Tiers,
+        (WaitStrategy::Tiers, WaitQueues::Shared),
+        (WaitStrategy::Tiers, WaitQueues::Own),
+        (WaitStrategy::Ladder, WaitQueues::Shared),
+        (WaitStrategy::Native, WaitQueues::Own),
+        (WaitStrategy::InProcess, WaitQueues::Own),
+        (WaitStrategy::DelayedExchange, WaitQueues::Own),
+        (WaitStrategy::Ladder, WaitQueues::Own),
+        (WaitStrategy::Ladder, WaitQueues::Shared),
+        (WaitStrategy::Tiers, WaitQueues::Shared),
     ];
-    let strategies: Vec<_> =
-        strategies.into_iter().filter(|it| *it != WaitStrategy::Native || has_native).collect();
+    let strategies: Vec<_> = strategies
+        .into_iter()
+        .filter(|(strategy, _)| *strategy != WaitStrategy::Native || has_native)
+        .collect();
     let mut fixture = Fixture::new("switched").await;
     fixture.settings.ladder.rung = Duration::from_millis(100);
     fixture.settings.ladder.max = Duration::from_millis(1_600);
@@ -47,8 +53,9 @@ async fn a_queue_goes_through_all_strategies_with_messages_waiting_and_each_come
     delayed::stand_in(&fixture, DELAY).await;
     let handled: Log<String> = Log::default();
     let last = strategies.len() - 1;
-    for (round, strategy) in strategies.iter().enumerate() {
+    for (round, (strategy, wait_queues)) in strategies.iter().enumerate() {
         fixture.retry().strategy = Some(*strategy);
+        fixture.retry().wait_queues = Some(*wait_queues);
         // What stands in for the plugin's exchange cannot be declared. The rest of the topology is
         // there by then.
         let is_found = *strategy == WaitStrategy::DelayedExchange;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
-use rehop::settings::{Order, WaitStrategy};
+use rehop::settings::{Order, WaitQueues, WaitStrategy};
 use rehop_simulator::Version;
 
 use crate::network::Conditions;
@@ -39,11 +39,45 @@ impl Scenario {
             11 | 27 => Self::of_poison(seed, random),
             13 | 29 => Self::of_short_timeout(seed, random),
             5 | 21 => Self::of_refusals(seed, random),
+            9 => Self::of_a_full_queue(seed, random),
             _ => Self::of_faults(seed, random),
         };
         for _ in 0..pick(random, &[0, 0, 0, 0, 1, 2]) {
             scenario.replays.push(replay(random, scenario.queues.len()));
         }
+        let (own, shared) = (Some(WaitQueues::Own), Some(WaitQueues::Shared));
+        for queue in &mut scenario.queues {
+            queue.wait_queues = pick(random, &[None, None, None, own, own, shared]);
+        }
+        scenario
+    }
+
+    /// A queue takes nothing for longer than its messages wait, and another one goes on.
+    fn of_a_full_queue(seed: u64, random: &mut SmallRng) -> Self {
+        let mut scenario = Self::of_faults(seed, random);
+        let (version, most) = (scenario.version, random.random_range(40..=80));
+        scenario.queues = (0..2).map(|number| queue(random, version, number)).collect();
+        for queue in &mut scenario.queues {
+            queue.strategy = pick(random, &[WaitStrategy::Tiers, WaitStrategy::Ladder]);
+            (queue.order, queue.immediate, queue.delays) = (Order::None, 0, vec![secs(20)]);
+            (queue.concurrency, queue.prefetch) = (1, 5);
+            queue.is_existing = random.random();
+        }
+        scenario.consumer_timeout = secs(1_800);
+        scenario.enforced_timeout = secs(1_800);
+        let attempts = [AttemptEnd::Fails, AttemptEnd::Succeeds]
+            .map(|ends| AttemptPlan { runs: millis(10), ends })
+            .to_vec();
+        let message =
+            |at, queue, attempts| MessagePlan { at, queue, key: 0, deadline: None, attempts };
+        let slow = AttemptPlan { runs: secs(10), ends: AttemptEnd::Succeeds };
+        let due = (0..most).map(|_| message(secs(1), 0, attempts.clone()));
+        let backlog = (0..20).map(|_| message(secs(10), 0, vec![slow]));
+        let others = (0..20).map(|number| message(secs(22 + 2 * number), 1, attempts.clone()));
+        scenario.messages = due.chain(backlog).chain(others).collect();
+        let (lasts, place) = (pick(random, &[secs(30), secs(100), secs(400)]), Place::Work(0));
+        let kinds = [FaultKind::Full { place, lasts }, FaultKind::SilentLeader { place, lasts }];
+        scenario.faults = vec![Fault { at: secs(15), kind: pick(random, &kinds) }];
         scenario
     }
 
@@ -372,6 +406,7 @@ fn queue(random: &mut SmallRng, version: Version, number: usize) -> QueuePlan {
         is_existing: false,
         order,
         strategy,
+        wait_queues: None,
         concurrency,
         prefetch: concurrency + random.random_range(0..=12),
         delivery_limit: random.random_range(6..=12),

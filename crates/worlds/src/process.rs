@@ -170,6 +170,7 @@ pub(crate) fn settings(scenario: &Scenario) -> Settings {
         (retry.delivery_limit, retry.immediate) = (Some(plan.delivery_limit), Some(plan.immediate));
         (retry.delays, retry.strategy) =
             (Some(Backoff::List(plan.delays.clone())), Some(plan.strategy));
+        retry.wait_queues = plan.wait_queues;
         queue.consume.concurrency = Some(plan.concurrency);
         queue.consume.prefetch = Some(plan.prefetch);
         queue.consume.handler_timeout = Some(plan.handler_timeout);

@@ -342,9 +342,8 @@ impl Run {
                 set(network, &queues, Some(no_more_than(0)));
                 let is_ladder = |queue: &QueuePlan| queue.strategy == WaitStrategy::Ladder;
                 let gets_dead_letters = match place {
-                    Place::Parked(_) => true,
+                    Place::Parked(_) | Place::Work(_) => true,
                     Place::Waits => shared.scenario.queues.iter().any(is_ladder),
-                    Place::Work(_) => false,
                 };
                 // 3.10 goes on refusing publishers that it has refused if the limit is removed.
                 // rehop then opens another channel; the worker that dead-letters cannot, so it gets
@@ -374,8 +373,11 @@ impl Run {
                 empty.iter().for_each(|name| broker.delete_queue(now, name));
             }),
             FaultKind::NoCopies { lasts } => {
-                let not_write =
-                    ["wait", "ladder", "park"].map(|name| format!("{NAMESPACE}.{name}")).to_vec();
+                let waits = shared.scenario.queues.iter().flat_map(|QueuePlan { name, .. }| {
+                    ["wait", "ladder"].map(|kind| format!("{NAMESPACE}.{kind}.{name}"))
+                });
+                let names = ["wait", "ladder", "park"].map(|name| format!("{NAMESPACE}.{name}"));
+                let not_write = names.into_iter().chain(waits).collect();
                 let permissions = Permissions { not_write, ..Permissions::default() };
                 network.broker(|broker, _| broker.set_permissions(USER, permissions));
                 self.later(lasts, |shared| {

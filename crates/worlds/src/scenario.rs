@@ -4,7 +4,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use rehop::settings::{Order, WaitStrategy};
+use rehop::settings::{Order, WaitQueues, WaitStrategy};
 use rehop_simulator::{Time, Version};
 
 use crate::network::Conditions;
@@ -53,6 +53,8 @@ pub struct QueuePlan {
     pub is_existing: bool,
     /// How its messages wait.
     pub strategy: WaitStrategy,
+    /// Whose wait queues they wait in; `None` leaves it to rehop.
+    pub wait_queues: Option<WaitQueues>,
     /// Whether its messages are kept in order.
     pub order: Order,
     /// The most handlers of a process at a time.
@@ -67,6 +69,13 @@ pub struct QueuePlan {
     pub delays: Vec<Duration>,
     /// How long an attempt may take.
     pub handler_timeout: Duration,
+}
+
+impl QueuePlan {
+    /// Whether its messages wait in wait queues of its own, where they wait in any.
+    pub(crate) fn has_own_wait_queues(&self) -> bool {
+        self.wait_queues.map_or(self.is_existing, |wait_queues| wait_queues == WaitQueues::Own)
+    }
 }
 
 /// A message, and what its attempts do.

@@ -23,6 +23,7 @@ fn scenario() -> Scenario {
         name: "orders".to_owned(),
         is_existing: false,
         strategy: WaitStrategy::InProcess,
+        wait_queues: None,
         order: Order::Queue,
         concurrency: 1,
         prefetch: 10,

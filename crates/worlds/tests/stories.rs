@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use rehop::settings::{Order, WaitStrategy};
+use rehop::settings::{Order, WaitQueues, WaitStrategy};
 use rehop_simulator::Version;
 use rehop_worlds::{
     AttemptEnd, AttemptPlan, Conditions, Fault, FaultKind, Happened, MessagePlan, Outcome, Place,
@@ -21,6 +21,7 @@ fn quiet(version: Version, messages: usize, concurrency: u16) -> Scenario {
         name: "orders".to_owned(),
         is_existing: false,
         strategy: WaitStrategy::Tiers,
+        wait_queues: None,
         order: Order::None,
         concurrency,
         prefetch: concurrency + 10,
@@ -189,6 +190,62 @@ fn a_copy_that_a_full_wait_queue_refuses_is_stored_soon_after_the_limit_of_the_q
             .rfind(|recorded| matches!(recorded.event, Happened::Ended(..)))
             .unwrap();
         assert!(last.at < secs(90), "it took {:?}", last.at);
+    }
+}
+
+/// Sixty copies of a queue are due while it is full, because its one handler is slow, and after them
+/// twenty of another.
+fn beside_a_full_queue(version: Version, strategy: WaitStrategy) -> Scenario {
+    let mut scenario = quiet(version, 140, 1);
+    let queue = &mut scenario.queues[0];
+    (queue.strategy, queue.immediate, queue.delays) = (strategy, 0, vec![secs(20)]);
+    let mut other = queue.clone();
+    "others".clone_into(&mut other.name);
+    scenario.queues.push(other);
+    let attempts = [AttemptEnd::Fails, AttemptEnd::Succeeds]
+        .map(|ends| AttemptPlan { runs: Duration::from_millis(10), ends });
+    for (number, message) in scenario.messages.iter_mut().enumerate() {
+        match number {
+            ..60 => message.attempts = attempts.to_vec(),
+            60..120 => message.at = secs(10),
+            _ => {
+                (message.queue, message.at) = (1, secs(30));
+                message.attempts = attempts.to_vec();
+            }
+        }
+    }
+    let full = FaultKind::Full { place: Place::Work(0), lasts: secs(300) };
+    scenario.faults = vec![fault(15, full)];
+    scenario
+}
+
+/// When the other queue's messages were attempted again, at last.
+fn others_came_back_at(scenario: &Scenario, outcome: &Outcome) -> Duration {
+    let is_it = |event: &Happened| {
+        matches!(event, Happened::Began { message, waits: 1, .. }
+            if scenario.messages[*message].queue == 1)
+    };
+    let came_back: Vec<_> =
+        outcome.events.iter().filter(|recorded| is_it(&recorded.event)).collect();
+    assert_eq!(came_back.len(), 20);
+    came_back.last().unwrap().at
+}
+
+#[test]
+fn a_full_queue_holds_up_the_queues_that_share_its_wait_queues_and_no_others() {
+    for version in VERSIONS {
+        for strategy in [WaitStrategy::Tiers, WaitStrategy::Ladder] {
+            let mut scenario = beside_a_full_queue(version, strategy);
+            let held_up = others_came_back_at(&scenario, &kept(&scenario));
+            assert!(held_up > secs(200), "{strategy} on {version:?}: they came at {held_up:?}");
+            for owner in 0..2 {
+                scenario.queues[0].wait_queues = None;
+                scenario.queues[1].wait_queues = None;
+                scenario.queues[owner].wait_queues = Some(WaitQueues::Own);
+                let in_time = others_came_back_at(&scenario, &kept(&scenario));
+                assert!(in_time < secs(60), "{strategy} on {version:?}: they came at {in_time:?}");
+            }
+        }
     }
 }
 

@@ -80,7 +80,7 @@ fn policy(immediate: u32, waits: u32, delivery_limit: u32) -> RetryPolicy {
 fn contract() -> Contract {
     Contract {
         queue: "orders".to_owned(),
-        homes: Names::new("rehop").homes(),
+        homes: Names::new("rehop").homes("orders"),
         expiry_header: "rehop-expires-at".to_owned(),
         max_age: None,
         counts_deliveries: true,

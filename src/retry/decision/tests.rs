@@ -60,6 +60,7 @@ fn policy(immediate: u32, delays: &[u64]) -> RetryPolicy {
         strategy: wait::Strategy::of(WaitStrategy::Tiers, &delays, ladder()),
         ladder: ladder(),
         after: AskedDelays::Own,
+        wait_queues: None,
         jitter: Jitter::None,
         max_defers: 2,
         delays,

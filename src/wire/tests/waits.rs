@@ -117,6 +117,20 @@ fn a_copy_that_a_missing_binding_brings_home_early_waits_for_the_rungs_that_are_
 }
 
 #[test]
+fn copies_from_a_queues_own_ladder_are_believed_by_that_queue_and_by_no_other() {
+    for (by, is_believed) in [
+        ("ns.after.1000", true),
+        ("ns.after.orders.1000", true),
+        ("ns.after.bills.1000", false),
+        ("ns.after.orders.", false),
+        ("ns.after.orders.bills.1000", false),
+        ("other.after.orders.1000", false),
+    ] {
+        assert_eq!(read(by, well_formed()).0.ledger.is_copy, is_believed, "{by}");
+    }
+}
+
+#[test]
 fn hostile_rungs_end() {
     let number = AMQPValue::LongLongInt;
     let read_by_rung = |entries: &[(&str, i64)], by: &str| {

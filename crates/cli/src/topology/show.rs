@@ -35,8 +35,10 @@ struct Limits {
     max_wait_ms: u64,
     /// The same with its attempts, if each of them lasts for `consume.handler_timeout`.
     longest_chain_ms: u64,
-    /// How many of the queues it waits in; other queues of the namespace may share them.
+    /// How many of the queues it waits in.
     wait_queues: usize,
+    /// Whether other queues of the namespace may share them.
+    shares_wait_queues: bool,
     /// How many messages the process that consumes it holds at most, if it is ordered.
     #[serde(skip_serializing_if = "Option::is_none")]
     max_unsettled: Option<u16>,
@@ -54,6 +56,7 @@ impl Needs {
                 max_wait_ms: millis(policy.total_wait()),
                 longest_chain_ms: millis(settings.longest_chain(&queue.queue)?),
                 wait_queues: wait_queues_of(settings, queue)?,
+                shares_wait_queues: !settings.resolve()?.queue(&queue.queue)?.has_own_wait_queues(),
                 max_unsettled: is_ordered(settings, queue)
                     .then(|| settings.max_unsettled(&queue.queue))
                     .transpose()?,
@@ -113,7 +116,10 @@ impl Needs {
                 limit.max_deliveries.to_string(),
                 text(limit.max_wait_ms),
                 text(limit.longest_chain_ms),
-                limit.wait_queues.to_string(),
+                match limit.shares_wait_queues || limit.wait_queues == 0 {
+                    true => limit.wait_queues.to_string(),
+                    false => format!("{}, its own", limit.wait_queues),
+                },
             ]);
         }
         let ordered = self.limits.iter().filter_map(|limit| {

@@ -258,7 +258,7 @@ async fn topology_show_prints_one_topology_in_three_ways() {
         topology["limits"][0],
         json!({
             "queue": "orders", "strategy": "tiers", "max_attempts": 8, "max_deliveries": 44, "max_wait_ms": 670_000,
-            "longest_chain_ms": 1_150_000, "wait_queues": 3,
+            "longest_chain_ms": 1_150_000, "wait_queues": 3, "shares_wait_queues": true,
         })
     );
     assert_eq!(topology["queue_count"], 8);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use rehop::Failure;
-use rehop::settings::WaitStrategy;
+use rehop::settings::{WaitQueues, WaitStrategy};
 use rehop_testing::{Publish, eventually};
 use serde_json::{Value, json};
 
@@ -248,6 +248,45 @@ async fn prune_takes_a_ladder_that_nothing_uses_rung_by_rung_with_its_exchanges(
     fixture.settings.retry.strategy = Some(WaitStrategy::Ladder);
     fixture.declare().await;
     let verified = fixture.topology("verify", &["--management", api.url()]).await;
+    assert_eq!(verified.code(), 0, "{}{}", verified.out, verified.err);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn prune_takes_the_wait_queues_of_a_queue_that_has_moved_to_the_shared_ones() {
+    let Some(api) = BrokerApi::shared().await else { return };
+    let mut fixture = Fixture::new("prune-own").await;
+    fixture.settings.retry.wait_queues = Some(WaitQueues::Own);
+    fixture.declare().await;
+    let with_api = ["--management", api.url()];
+    let verified = fixture.topology("verify", &with_api).await;
+    assert_eq!(verified.code(), 0, "{}{}", verified.out, verified.err);
+    assert_eq!(fixture.topology("prune", &with_api).await.out.trim(), "no wait queue is unused");
+    fixture.settings.retry.wait_queues = None;
+    fixture.declare().await;
+    let exchange = format!("{}.wait.{}", fixture.namespace.name(), fixture.queue);
+    let objects = [
+        format!("queue {exchange}.100"),
+        format!("queue {exchange}.200"),
+        format!("exchange {exchange}"),
+    ];
+    let prune =
+        async |more: &[&str]| fixture.topology("prune", &[&with_api[..], more].concat()).await;
+    eventually(COUNTED, "the broker has counted", async || {
+        let listed = prune(&[]).await;
+        let is_listed = objects.iter().all(|object| {
+            listed.out.contains(&format!("{object}: it is empty and can be deleted"))
+        });
+        if is_listed { Ok(true) } else { Err(format!("{}{}", listed.out, listed.err)) }
+    })
+    .await
+    .unwrap();
+    let applied = prune(&["--apply"]).await;
+    assert_eq!(applied.code(), 0, "{}", applied.err);
+    for object in &objects {
+        let expected = format!("{object} is deleted");
+        assert!(applied.out.lines().any(|line| line == expected), "{expected}: {}", applied.out);
+    }
+    let verified = fixture.topology("verify", &with_api).await;
     assert_eq!(verified.code(), 0, "{}{}", verified.out, verified.err);
 }
 

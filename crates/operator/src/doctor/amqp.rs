@@ -18,6 +18,7 @@ use rehop::Timestamp;
 use rehop::Topology;
 use rehop::internals::answer;
 use rehop::internals::client::{Channel, Connection};
+use rehop::internals::copies_go_to;
 use rehop::internals::look_at;
 use rehop::internals::short;
 use rehop::settings::{Declare, TopologyMode};
@@ -194,7 +195,7 @@ impl Eyes<'_> {
         seen: &mut Observed,
     ) -> Result<(), Error> {
         let names = &subject.names;
-        for exchange in [names.wait(), names.ladder(), names.delay(), names.park()] {
+        for exchange in copies_go_to(names, &subject.configs) {
             if matches!(seen.exchanges.get(&exchange), Some(State::Present { .. })) {
                 let what = format!("publishing to exchange {exchange:?}");
                 match self.try_to_publish(&exchange).await {

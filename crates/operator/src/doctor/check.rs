@@ -85,6 +85,7 @@ checks! {
     NativeDelayDiffers, "native-delay-differs", Error, true, "The broker delays a queue of strategy `native` differently from what the settings say, or not at all, most often by a policy.";
     StrategyUnknown, "strategy-unknown", Error, false, "A queue's strategy is unknown to a node of the broker: messages do not wait, or the service cannot start.";
     ConsumerOnWaitQueue, "consumer-on-wait-queue", Error, false, "A wait queue has a consumer, which keeps messages from returning to their work queue.";
+    WaitQueuesShared, "wait-queues-shared", Error, false, "A work queue that may accept nothing shares its wait queues, so it can hold up the messages of others.";
     QueueUnavailable, "queue-unavailable", Error, false, "A queue exists, and no node can serve it now.";
     WithoutMajority, "without-majority", Error, false, "A quorum queue has lost the majority of its members.";
     NodeDown, "node-down", Error, false, "A node of the cluster does not run.";

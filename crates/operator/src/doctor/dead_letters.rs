@@ -235,12 +235,13 @@ impl<'a> Walk<'a> {
 /// Whether copies come home by this exchange, or by one that follows it. Parked and stray messages
 /// stay where they are.
 fn leads_home(exchange: &str, names: &Names) -> bool {
-    let own = [names.wait(), names.ladder(), names.delay(), names.return_()];
-    own.iter().any(|own| own == exchange) || exchange.starts_with(&names.after_prefix())
+    [names.delay(), names.return_()].iter().any(|own| own == exchange)
+        || names.of_wait_exchange(exchange).is_some()
+        || names.of_after(exchange).is_some()
 }
 
 fn is_wait_queue(queue: &str, names: &Names) -> bool {
-    queue.starts_with(&names.tier_prefix()) || queue.starts_with(&names.rung_prefix())
+    names.of_wait_queue(queue).is_some()
 }
 
 #[cfg(test)]

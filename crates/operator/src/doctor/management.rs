@@ -38,9 +38,8 @@ impl Api {
         let mut seen = Management::default();
         let mut unseen = Vec::new();
         // The first question also shows whether the API can be used.
-        seen.wait_queues = self.queues(&subject.names.tier_prefix()).await?;
-        seen.wait_queues.extend(self.queues(&subject.names.rung_prefix()).await?);
-        seen.ladder_exchanges = self.ladder_exchanges(&subject.names).await?;
+        seen.wait_queues = self.wait_queues(&subject.names).await?;
+        seen.wait_exchanges = self.wait_exchanges(&subject.names).await?;
         seen.consumers = self.consumers(&subject.names).await?;
         for exchange in &subject.topology.exchanges {
             self.look_at_exchange(&exchange.name, &mut seen).await?;
@@ -155,18 +154,27 @@ impl Api {
         Ok(bindings.unwrap_or_default())
     }
 
-    /// The queues whose names begin with this.
-    async fn queues(&self, prefix: &str) -> Result<Vec<QueueDetails>, String> {
-        let mut found: Vec<QueueDetails> = self.list("queues", prefix).await?;
-        found.retain(|queue| queue.name.starts_with(prefix));
+    /// The wait queues of the namespace, those of single queues included.
+    async fn wait_queues(&self, names: &Names) -> Result<Vec<QueueDetails>, String> {
+        let mut found: Vec<QueueDetails> = Vec::new();
+        for prefix in [names.tier_prefix(), names.rung_prefix()] {
+            found.extend(self.list("queues", &prefix).await?);
+        }
+        found.retain(|queue| names.of_wait_queue(&queue.name).is_some());
         Ok(found)
     }
 
-    async fn ladder_exchanges(&self, names: &Names) -> Result<Vec<ExchangeDetails>, String> {
-        let prefix = names.after_prefix();
-        let mut found: Vec<ExchangeDetails> = self.list("exchanges", &prefix).await?;
-        found.retain(|exchange| exchange.name.starts_with(&prefix));
-        found.extend(self.exchange(&names.ladder()).await?);
+    /// The exchanges that lead to wait queues. The one that leads to shared tiers is left out: every
+    /// namespace has it.
+    async fn wait_exchanges(&self, names: &Names) -> Result<Vec<ExchangeDetails>, String> {
+        let mut found: Vec<ExchangeDetails> = Vec::new();
+        for prefix in [names.after_prefix(), names.ladder(), names.tier_prefix()] {
+            found.extend(self.list("exchanges", &prefix).await?);
+        }
+        found.retain(|exchange| {
+            let name = exchange.name.as_str();
+            names.of_after(name).is_some() || names.of_wait_exchange(name).is_some()
+        });
         Ok(found)
     }
 

@@ -124,8 +124,9 @@ pub(super) struct Management {
     /// All queues of the namespace whose names are those of wait queues: tiers and rungs of the
     /// ladder.
     pub(super) wait_queues: Vec<QueueDetails>,
-    /// The exchanges of the namespace whose names are those of a ladder's.
-    pub(super) ladder_exchanges: Vec<ExchangeDetails>,
+    /// The exchanges of the namespace whose names are those of exchanges that lead to wait queues,
+    /// but for the one of the shared tiers.
+    pub(super) wait_exchanges: Vec<ExchangeDetails>,
     /// The consumers of the namespace's work queues, by queue, those included that the settings do
     /// not name.
     pub(super) consumers: BTreeMap<String, Vec<Subscription>>,

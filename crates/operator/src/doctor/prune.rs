@@ -1,4 +1,4 @@
-//! Which wait queues, and exchanges of the ladder, the settings no longer use, and which of them
+//! Which wait queues, and exchanges that lead to them, the settings no longer use, and which of them
 //! may go. Pure.
 
 use std::collections::BTreeSet;
@@ -11,7 +11,7 @@ use super::observed::{ExchangeDetails, Management, QueueDetails};
 use super::users::Users;
 use rehop::internals::Names;
 
-/// A wait queue, or an exchange of the ladder, that the settings do not use.
+/// A wait queue, or an exchange that leads to wait queues, that the settings do not use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Unused {
@@ -19,8 +19,8 @@ pub struct Unused {
     pub object: Prunable,
     /// Its name.
     pub name: String,
-    /// Its delay in milliseconds, or that of the wait queue behind which it stands. The exchange at
-    /// the foot of the ladder has none.
+    /// Its delay in milliseconds, or that of the wait queue behind which it stands. The exchange that
+    /// leads to all rungs of a ladder, or to all tiers of one queue, has none.
     pub delay_ms: Option<u64>,
     /// How many messages are in a queue, those that the broker is dead-lettering included, as far
     /// as it has counted.
@@ -38,7 +38,8 @@ pub struct Unused {
 pub enum Prunable {
     /// A tier, or a rung of the ladder.
     Queue,
-    /// The exchange behind a rung, or the one that leads to all rungs.
+    /// The exchange behind a rung, or one that leads to all rungs of a ladder, or to all tiers of one
+    /// queue.
     Exchange,
 }
 
@@ -104,38 +105,43 @@ pub(super) fn unused(names: &Names, used: &BTreeSet<&str>, seen: &Management) ->
         .filter(|details| !used.contains(details.name.as_str()))
         .filter_map(|details| queue(names, &users, details))
         .collect();
-    queues.sort_by_key(|queue| (is_rung(names, queue), queue.delay_ms));
+    queues.sort_by_cached_key(|queue| (foot_of(names, &queue.name), queue.delay_ms));
     let mut exchanges: Vec<_> = seen
-        .ladder_exchanges
+        .wait_exchanges
         .iter()
         .filter_map(|details| between_rungs(names, used, &users, &queues, details))
         .collect();
-    exchanges.sort_by_key(|exchange| exchange.delay_ms);
-    let foot = seen.ladder_exchanges.iter().find(|details| details.name == names.ladder());
-    exchanges
-        .extend(foot.and_then(|details| foot_of_ladder(names, used, &users, &queues, details)));
-    queues.into_iter().chain(exchanges).collect()
+    exchanges.sort_by_cached_key(|exchange| {
+        (names.of_after(&exchange.name).map(|(own, _)| own.ladder()), exchange.delay_ms)
+    });
+    let feet = seen.wait_exchanges.iter().filter(|details| {
+        details.name != names.wait() && names.of_wait_exchange(&details.name).is_some()
+    });
+    let mut feet: Vec<_> =
+        feet.filter_map(|details| foot(names, used, &users, &queues, details)).collect();
+    feet.sort_by(|one, other| one.name.cmp(&other.name));
+    let all = queues.into_iter().chain(exchanges).chain(feet);
+    all.filter(|unused| unused.verdict != Verdict::NotOurs || is_shared(names, &unused.name))
+        .collect()
 }
 
-fn is_rung(names: &Names, queue: &Unused) -> bool {
-    queue.name.starts_with(&names.rung_prefix())
+/// Whether no queue's name is part of this name. One that has a queue's, and other arguments, may
+/// belong to a namespace whose name begins with this one.
+fn is_shared(names: &Names, name: &str) -> bool {
+    let of_delay = names.of_wait_queue(name).or_else(|| names.of_after(name)).map(|(own, _)| own);
+    of_delay.or_else(|| names.of_wait_exchange(name)).is_some_and(|own| own == *names)
 }
 
-/// The delay that a name ends with. A name such as `ns.wait.0500` is not one that rehop gives.
-fn delay(name: &str, prefix: &str) -> Option<Duration> {
-    let digits = name.strip_prefix(prefix)?;
-    let delay: u64 = digits.parse().ok()?;
-    (delay.to_string() == digits).then(|| Duration::from_millis(delay))
+/// The exchange that leads to this wait queue, after whether that is a ladder's.
+fn foot_of(names: &Names, queue: &str) -> Option<(bool, String)> {
+    let (own, delay) = names.of_wait_queue(queue)?;
+    let is_rung = own.rung(delay) == queue;
+    Some((is_rung, if is_rung { own.ladder() } else { own.wait() }))
 }
 
 fn queue(names: &Names, users: &Users, details: &QueueDetails) -> Option<Unused> {
-    let (delay, then) = match delay(&details.name, &names.tier_prefix()) {
-        Some(delay) => (delay, names.return_()),
-        None => {
-            let delay = delay(&details.name, &names.rung_prefix())?;
-            (delay, names.after(delay))
-        }
-    };
+    let (own, delay) = names.of_wait_queue(&details.name)?;
+    let then = if own.tier(delay) == details.name { own.return_() } else { own.after(delay) };
     let announced = users.of_queue(names.without_namespace(&details.name));
     let verdict = verdict(delay, &then, details, announced.is_empty(), users);
     Some(Unused {
@@ -192,8 +198,8 @@ fn between_rungs(
     queues: &[Unused],
     details: &ExchangeDetails,
 ) -> Option<Unused> {
-    let delay = delay(&details.name, &names.after_prefix())?;
-    let rung = names.rung(delay);
+    let (own, delay) = names.of_after(&details.name)?;
+    let rung = own.rung(delay);
     if used.contains(rung.as_str()) {
         return None;
     }
@@ -210,24 +216,27 @@ fn between_rungs(
     Some(exchange(details, delay_ms, verdict, used_by(verdict, announced, users)))
 }
 
-/// The exchange that leads to all rungs goes with the last of them.
-fn foot_of_ladder(
+/// The exchange that leads to all rungs of a ladder, or to all tiers of one queue, goes with the last
+/// of them.
+fn foot(
     names: &Names,
     used: &BTreeSet<&str>,
     users: &Users,
     queues: &[Unused],
     details: &ExchangeDetails,
 ) -> Option<Unused> {
-    if used.iter().any(|queue| queue.starts_with(&names.rung_prefix())) {
+    let leads_to =
+        |queue: &str| foot_of(names, queue).is_some_and(|(_, exchange)| exchange == details.name);
+    if used.iter().any(|queue| leads_to(queue)) {
         return None;
     }
-    let announced = users.of_ladder();
-    let rungs = || queues.iter().filter(|queue| is_rung(names, queue)).map(|queue| queue.verdict);
+    let announced = users.of_queues(|queue| leads_to(&format!("{}.{queue}", names.namespace())));
+    let mut kept = queues.iter().filter(|queue| leads_to(&queue.name)).map(|queue| queue.verdict);
     let verdict = if !is_ours(details, &names.stray()) {
         Verdict::NotOurs
     } else if !announced.is_empty() {
         Verdict::InUse
-    } else if rungs().any(|verdict| !matches!(verdict, Verdict::Removable | Verdict::MayBeInUse)) {
+    } else if kept.any(|verdict| !matches!(verdict, Verdict::Removable | Verdict::MayBeInUse)) {
         Verdict::Needed
     } else if !users.silent().is_empty() {
         Verdict::MayBeInUse

@@ -1,4 +1,4 @@
-//! Deletes wait queues, and exchanges of the ladder, that the settings no longer use.
+//! Deletes wait queues, and exchanges that lead to them, that the settings no longer use.
 //!
 //! A quorum queue cannot be deleted on the condition that it is empty: RabbitMQ closes the
 //! connection over `if-empty` and `if-unused` (3.10, 4.0 and 4.3). So a queue is first unbound,
@@ -62,8 +62,8 @@ impl From<Vec<Pruned>> for Pruning {
 /// Why what could have been deleted was kept.
 const STOPPED: &str = "the prune was told to stop";
 
-/// The wait queues of the namespace, and the exchanges of its ladder, that the settings do not use.
-/// Looks only.
+/// The wait queues of the namespace, and the exchanges that lead to them, that the settings do not
+/// use. Looks only.
 ///
 /// # Errors
 ///
@@ -303,8 +303,7 @@ impl Pruner<'_> {
     }
 
     fn is_ours(&self, exchange: &str) -> bool {
-        [self.names.wait(), self.names.ladder()].iter().any(|own| own == exchange)
-            || exchange.starts_with(&self.names.after_prefix())
+        self.names.of_wait_exchange(exchange).is_some() || self.names.of_after(exchange).is_some()
     }
 
     /// Why a queue that was unbound must stay.
@@ -338,8 +337,8 @@ impl Pruner<'_> {
 
     /// Why an exchange must stay: for the one behind a rung, that the rung is still there.
     async fn obstacle_to_exchange(&self, unused: &Unused) -> Option<String> {
-        let rung = unused.name.strip_prefix(&self.names.after_prefix())?;
-        match self.api.queue(&format!("{}{rung}", self.names.rung_prefix())).await {
+        let (own, delay) = self.names.of_after(&unused.name)?;
+        match self.api.queue(&own.rung(delay)).await {
             Ok(None) => None,
             Ok(Some(_)) => Some(Verdict::Needed.as_str().to_owned()),
             Err(problem) => Some(problem),
@@ -354,7 +353,7 @@ impl Pruner<'_> {
         Ok(())
     }
 
-    /// The exchange that leads to all rungs is deleted only if it leads to none. Those between
+    /// One that leads to all rungs, or all tiers, is deleted only if it leads to none. Those between
     /// rungs lead to shorter ones to the last, and get messages only from their own rung, which is
     /// gone.
     async fn delete_exchange(&self, unused: &Unused) -> Result<(), Error> {
@@ -375,8 +374,10 @@ async fn bind(
 ) -> Result<(), Error> {
     let channel = eyes.channel().await?;
     let delay = i64::try_from(unused.delay_ms.unwrap_or_default()).unwrap_or(i64::MAX);
-    let longer = source.strip_prefix(&names.after_prefix()).and_then(|longer| longer.parse().ok());
-    let header = longer.map_or_else(|| WAIT_FOR.to_owned(), then);
+    let header = match names.of_after(source) {
+        Some((_, longer)) => then(longer.as_millis()),
+        None => WAIT_FOR.to_owned(),
+    };
     let arguments =
         table(&Arguments::from([("x-match".to_owned(), "all".into()), (header, delay.into())]))?;
     let (queue, exchange) = (short(&unused.name)?, short(source)?);

@@ -46,11 +46,10 @@ impl Users {
         self.announced.get(wait_queue).into_iter().flatten().cloned().collect()
     }
 
-    /// The work queues whose consumers use any rung of the ladder.
-    pub(super) fn of_ladder(&self) -> Vec<String> {
-        let rungs =
-            self.announced.iter().filter(|(wait_queue, _)| wait_queue.starts_with("ladder."));
-        rungs.flat_map(|(_, queues)| queues).collect::<BTreeSet<_>>().into_iter().cloned().collect()
+    /// The work queues whose consumers use any of these wait queues.
+    pub(super) fn of_queues(&self, is_one: impl Fn(&str) -> bool) -> Vec<String> {
+        let used = self.announced.iter().filter(|(wait_queue, _)| is_one(wait_queue));
+        used.flat_map(|(_, queues)| queues).collect::<BTreeSet<_>>().into_iter().cloned().collect()
     }
 
     /// The work queues that have consumers of which nothing is known.

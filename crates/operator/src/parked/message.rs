@@ -261,13 +261,9 @@ impl Interpreter {
     /// Whether a message that the broker dead-lettered had come home from a wait, or was on its way
     /// there.
     fn is_ours(&self, exchange: &str) -> bool {
-        let homes = self.names.homes();
-        [homes.return_exchange, homes.delay_exchange, self.names.wait()]
-            .iter()
-            .any(|name| name == exchange)
-            || exchange
-                .strip_prefix(&homes.after_prefix)
-                .is_some_and(|millis| millis.parse::<u64>().is_ok())
+        [self.names.return_(), self.names.delay()].iter().any(|name| name == exchange)
+            || self.names.of_wait_exchange(exchange).is_some()
+            || self.names.of_after(exchange).is_some()
     }
 }
 

@@ -9,7 +9,7 @@ use super::{Checker, TOLERANCE};
 use crate::network::Conditions;
 use crate::run::Outcome;
 use crate::scenario::{
-    AttemptEnd, Fault, FaultKind, LONG_TIMEOUT, MessagePlan, QueuePlan, Scenario,
+    AttemptEnd, Fault, FaultKind, LONG_TIMEOUT, MessagePlan, Place, QueuePlan, Scenario,
 };
 
 /// How far away the broker may be for a message that kills to be parked alone.
@@ -29,6 +29,22 @@ impl Checker<'_> {
         let is_undisturbed = self.scenario.faults.is_empty()
             && replays.iter().all(|replay| replay.disturbed.is_none());
         is_undisturbed && self.kills == 0 && is_single && !self.is_taken_back()
+    }
+
+    /// Whether nothing breaks but other queues than this message's, which accept nothing and do not
+    /// share its wait queues.
+    pub(super) fn is_beside_full_queues(&self, message: usize) -> bool {
+        let (queues, own) = (&self.scenario.queues, self.queue_of(message));
+        let is_beside = |fault: &Fault| match fault.kind {
+            FaultKind::Full { place: Place::Work(full), .. }
+            | FaultKind::SilentLeader { place: Place::Work(full), .. } => {
+                let full = &queues[full];
+                full.name != own.name && (full.has_own_wait_queues() || own.has_own_wait_queues())
+            }
+            _ => false,
+        };
+        let faults = &self.scenario.faults;
+        !faults.is_empty() && faults.iter().all(is_beside) && self.kills == 0
     }
 
     /// Whether no attempt at this message kills its process.

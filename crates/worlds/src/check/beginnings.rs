@@ -1,11 +1,17 @@
 //! What must hold when an attempt begins.
 
+use std::time::Duration;
+
 use rehop::settings::WaitStrategy;
 use rehop_simulator::Time;
 
 use super::{Attempt, Checker, Promise, TOLERANCE};
 use crate::record::AttemptId;
 use crate::scenario::{AttemptEnd, AttemptPlan};
+
+/// How long after its wait a message may begin: a ladder makes the wait longer, and others may be
+/// before it. What is held up by a full queue begins three minutes later.
+const SOON: Duration = Duration::from_secs(60);
 
 impl Checker<'_> {
     pub(super) fn began(&mut self, at: Time, id: AttemptId, attempt: Attempt) {
@@ -28,6 +34,7 @@ impl Checker<'_> {
             self.broken(at, Promise::NothingBeginsExpired, what);
         }
         self.check_wait(at, message, waits);
+        self.check_return(at, message, waits);
         self.attempts.insert(id, attempt);
         self.running.insert(id);
         *self.begun.entry(message).or_default() += 1;
@@ -80,6 +87,23 @@ impl Checker<'_> {
                 Promise::NothingBeginsEarly,
                 format!("message {message} began after {broken}"),
             );
+        }
+    }
+
+    /// What waits for a queue comes back in time where nothing breaks but another queue, which
+    /// accepts nothing, and does not wait in the same wait queues.
+    fn check_return(&mut self, at: Time, message: usize, waits: u32) {
+        let Some(before) = waits.checked_sub(1) else { return };
+        let ended = self.ended_at.get(&(message, before)).and_then(|times| times.last()).copied();
+        let delay = self.queue_of(message).delays.get(before as usize);
+        if let (Some(ended), Some(delay)) = (ended, delay)
+            && self.is_beside_full_queues(message)
+            && at > ended + *delay + SOON
+        {
+            let what = format!(
+                "message {message} began after wait {waits} of {delay:?}, and the attempt before it ended at {ended:.3?}"
+            );
+            self.broken(at, Promise::OthersComeBackInTime, what);
         }
     }
 

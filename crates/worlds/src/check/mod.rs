@@ -62,6 +62,9 @@ pub enum Promise {
     NothingBeginsExpired,
     /// No attempt begins before the wait after the attempts before it is over.
     NothingBeginsEarly,
+    /// While a queue accepts nothing, what waits for another queue comes back in time, unless the
+    /// two share their wait queues.
+    OthersComeBackInTime,
     /// A process that stops begins nothing.
     NothingBeginsAfterAStop,
     /// A process stops within its grace time.

@@ -70,18 +70,14 @@ fn taken(binding: &BindingDetails, subject: &Subject, management: &Management) -
     let is_queue = binding.destination_type == "queue";
     let ttl =
         |header: &str| required(binding, header).and_then(Value::as_u64).map(Duration::from_millis);
-    let (taken, is_rehops) = if source == names.wait() {
-        (
-            Taken::Waiting,
-            is_queue && ttl(WAIT_FOR).is_some_and(|ttl| names.tier(ttl) == destination),
-        )
-    } else if source == names.ladder() {
-        (
-            Taken::Waiting,
-            is_queue && ttl(WAIT_FOR).is_some_and(|ttl| names.rung(ttl) == destination),
-        )
-    } else if let Some(rung) = source.strip_prefix(&names.after_prefix()) {
-        let next = rung.parse().ok().and_then(|rung| ttl(&then(rung)));
+    let (taken, is_rehops) = if let Some(names) = names.of_wait_exchange(source) {
+        let is_its = |ttl| {
+            let queue = if source == names.wait() { names.tier(ttl) } else { names.rung(ttl) };
+            queue == destination
+        };
+        (Taken::Waiting, is_queue && ttl(WAIT_FOR).is_some_and(is_its))
+    } else if let Some((names, rung)) = names.of_after(source) {
+        let next = ttl(&then(rung.as_millis()));
         (Taken::Waiting, is_queue && next.is_some_and(|next| names.rung(next) == destination))
     } else if source == names.return_() {
         (

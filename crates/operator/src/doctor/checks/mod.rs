@@ -7,6 +7,7 @@ mod foreign;
 mod limits;
 mod messages;
 mod parts;
+mod shared_waits;
 mod taken_over;
 
 use super::check::Check;
@@ -29,6 +30,7 @@ pub(super) fn findings(subject: &Subject, seen: &Observed, now: Timestamp) -> Ve
     findings.extend(parts::check(subject, seen));
     findings.extend(foreign::check(subject, seen));
     findings.extend(limits::check(subject, seen));
+    findings.extend(shared_waits::check(subject, seen));
     findings.extend(taken_over::check(subject, seen));
     findings.extend(dead_lettering::check(subject, seen));
     findings.extend(cluster::check(subject, seen));

@@ -616,6 +616,64 @@ fn a_length_limit_is_told_with_what_a_full_queue_does() {
     }
 }
 
+#[test]
+fn a_queue_that_may_accept_nothing_must_not_share_its_wait_queues() {
+    use crate::doctor::subject::Subject;
+    use rehop::settings::WaitQueues;
+
+    let two = |wait_queues: Option<WaitQueues>, delays: [u64; 2]| {
+        let mut settings = settings();
+        settings.queue_mut("orders").retry.wait_queues = wait_queues;
+        for (queue, delay) in ["orders", "bills"].into_iter().zip(delays) {
+            settings.queue_mut(queue).retry.delays =
+                Some(Backoff::Fixed { delay: Duration::from_secs(delay), waits: 1 });
+        }
+        settings
+    };
+    let shared = || two(None, [5, 5]);
+    let told = |settings: &Settings, change: &dyn Fn(&mut Observed)| {
+        let subject = Subject::of(settings).unwrap();
+        let mut seen = healthy(&subject);
+        change(&mut seen);
+        let found = shared_waits::check(&subject, &seen);
+        assert!(found.iter().all(|finding| finding.object == "queue \"orders\""), "{found:?}");
+        found.into_iter().map(|finding| finding.seen).next()
+    };
+    let limited = |seen: &mut Observed| policy(seen, "orders", "max-length", 5.into());
+    let nodes = |seen: &mut Observed, members: &[&str], online: &[&str]| {
+        let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        seen.management.as_mut().unwrap().nodes = vec![node("one"), node("two")];
+        for (name, members, online) in
+            [("orders", members, online), ("bills", &["one", "two"], &["one", "two"])]
+        {
+            let details = queue(seen, name);
+            (details.members, details.online) = (owned(members), owned(online));
+        }
+    };
+    for (change, because) in [
+        (&limited as &dyn Fn(&mut Observed), "policy \"theirs\" sets max-length 5"),
+        (&|seen| nodes(seen, &["one"], &["one"]), "it has one member in a cluster of 2 nodes"),
+        (&|seen| nodes(seen, &["one", "two"], &["one"]), "it has lost its majority"),
+    ] {
+        let expected = format!(
+            "{because}, and it shares its wait queues: while it accepts nothing, 32 of its messages that are due hold up those of \"bills\""
+        );
+        assert_eq!(told(&shared(), change), Some(expected));
+        assert_eq!(told(&two(Some(WaitQueues::Own), [5, 5]), change), None, "its own");
+        assert_eq!(told(&two(None, [5, 6]), change), None, "nobody else waits there");
+    }
+    assert_eq!(told(&shared(), &|_| {}), None, "nothing is wrong with it");
+    assert_eq!(told(&settings(), &limited), None, "it is alone");
+    let other = |seen: &mut Observed| {
+        limited(seen);
+        let arguments = json!({ "rehop-namespace": "ns", "rehop-waits-in": "wait.10000" });
+        let consumer = serde_json::from_value(json!({ "arguments": arguments })).unwrap();
+        let consumers = &mut seen.management.as_mut().unwrap().consumers;
+        consumers.insert("mails".to_owned(), vec![consumer]);
+    };
+    assert!(told(&settings(), &other).unwrap().ends_with("those of \"mails\""), "another service");
+}
+
 /// What is found about a queue of somebody else's with these arguments.
 fn taken_over(kind: &str, arguments: Value) -> Vec<&'static str> {
     found(&theirs(), |seen| {

@@ -47,7 +47,7 @@ fn ladder(rungs: &[(u64, u64)]) -> Management {
     exchanges.push(exchange_named("ns.ladder", "ns.stray"));
     Management {
         wait_queues: rungs.iter().map(|(ttl, messages)| rung(*ttl, *messages)).collect(),
-        ladder_exchanges: exchanges,
+        wait_exchanges: exchanges,
         ..Management::default()
     }
 }
@@ -120,6 +120,49 @@ fn an_exchange_stays_for_as_long_as_a_wait_queue_needs_it() {
 }
 
 #[test]
+fn wait_queues_of_single_queues_go_with_the_exchanges_that_lead_to_them() {
+    let mut seen = ladder(&[(100, 0)]);
+    seen.wait_queues.extend([
+        tier("ns.wait.orders.500", 500, Some(0), 0),
+        tier("ns.wait.bills.500", 500, Some(1), 0),
+        tier("ns.wait.mails.500", 500, Some(0), 0),
+        queue_named("ns.ladder.orders.100", 100, "ns.after.orders.100", Some(0), 0),
+        // Those of the namespace "ns.wait".
+        queue_named("ns.wait.wait.500", 500, "ns.wait.return", Some(0), 0),
+    ]);
+    let own = [
+        ("ns.wait.orders", "ns.stray"),
+        ("ns.wait.bills", "ns.stray"),
+        ("ns.wait.mails", "ns.stray"),
+        ("ns.ladder.orders", "ns.stray"),
+        ("ns.after.orders.100", "ns.return"),
+        ("ns.wait", "ns.stray"),
+        ("ns.wait.return", "ns.wait.stray"),
+    ];
+    seen.wait_exchanges.extend(own.map(|(name, alternate)| exchange_named(name, alternate)));
+    let expected = [
+        ("ns.wait.bills.500", Verdict::HasMessages),
+        ("ns.wait.orders.500", Verdict::Removable),
+        ("ns.ladder.orders.100", Verdict::Removable),
+        ("ns.after.orders.100", Verdict::Removable),
+        ("ns.ladder.orders", Verdict::Removable),
+        ("ns.wait.bills", Verdict::Needed),
+        ("ns.wait.orders", Verdict::Removable),
+    ];
+    let used = ["ns.ladder.100", "ns.wait.mails.500"];
+    assert_eq!(verdicts(&used, &seen), named(&expected));
+    // A process with other settings runs.
+    let waits_in = "ladder.orders.100 wait.orders.500";
+    consumed(&mut seen, json!({ "rehop-namespace": "ns", "rehop-waits-in": waits_in }));
+    let in_use = expected.map(|(name, verdict)| match verdict {
+        Verdict::Removable if name.starts_with("ns.after.") => (name, Verdict::Needed),
+        Verdict::Removable => (name, Verdict::InUse),
+        verdict => (name, verdict),
+    });
+    assert_eq!(verdicts(&used, &seen), named(&in_use));
+}
+
+#[test]
 fn exchanges_that_a_prune_has_left_behind_go_and_those_of_others_stay() {
     let mut seen = ladder(&[(100, 0)]);
     seen.wait_queues.clear();
@@ -132,7 +175,7 @@ fn exchanges_that_a_prune_has_left_behind_go_and_those_of_others_stay() {
         verdicts(&[], &seen),
         named(&[("ns.after.100", Verdict::InUse), ("ns.ladder", Verdict::InUse)])
     );
-    seen.ladder_exchanges =
+    seen.wait_exchanges =
         vec![exchange_named("ns.after.100", "theirs"), exchange_named("ns.ladder", "theirs")];
     assert_eq!(
         verdicts(&[], &seen),
