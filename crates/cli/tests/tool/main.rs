@@ -24,6 +24,7 @@ mod readme;
 mod relay;
 mod scripting;
 mod shutdown;
+mod statistics;
 #[allow(dead_code, reason = "the library's tests use all of it")]
 #[path = "../../../../tests/support/mod.rs"]
 mod support;

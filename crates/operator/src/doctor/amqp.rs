@@ -2,6 +2,7 @@
 //! exists already, which the broker compares, and requests that the broker refuses after it has
 //! checked the permission.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use lapin::options::{BasicConsumeOptions, ExchangeDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, ExchangeKind};
 
-use super::observed::{Denied, Difference, Observed, QueueState, State, declaring};
+use super::observed::{Denied, Difference, Observed, QueueState, State, Subscription, declaring};
 use super::parked_since::parked_since;
 use super::subject::Subject;
 use crate::subscribe::subscribe;
@@ -101,14 +102,32 @@ impl Eyes<'_> {
     }
 
     /// How many messages are ready, and how many consumers there are.
-    async fn queue(&self, name: &str) -> Result<(u64, u32), Error> {
+    pub(super) async fn queue(&self, name: &str) -> Result<(u64, u32), Error> {
         let queue = look_at(self.connection, name, self.limit).await?;
         Ok((u64::from(queue.messages), queue.consumers))
     }
 
-    /// How many messages are ready.
-    pub(super) async fn ready(&self, queue: &str) -> Result<u64, Error> {
-        Ok(self.queue(queue).await?.0)
+    /// Forgets the consumers of a queue that has more of them than the management API shows, which
+    /// may not know all yet.
+    ///
+    /// # Errors
+    ///
+    /// When the connection is lost.
+    pub(super) async fn doubt(
+        &self,
+        consumers: &mut BTreeMap<String, Option<Vec<Subscription>>>,
+    ) -> Result<(), Error> {
+        for (queue, shown) in consumers {
+            let Some(count) = shown.as_ref().map(Vec::len) else { continue };
+            match self.queue(queue).await {
+                Ok((_, consumers)) if count >= consumers as usize => {}
+                // Whoever may not look has only the API's word.
+                Err(Error::Missing { .. } | Error::Permission { .. }) => {}
+                Err(error @ Error::Lost { .. }) => return Err(error),
+                Ok(_) | Err(_) => *shown = None,
+            }
+        }
+        Ok(())
     }
 
     /// Has the broker compare what exists with what is wanted. It changes nothing that exists

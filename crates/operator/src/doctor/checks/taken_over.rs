@@ -32,7 +32,10 @@ pub(super) fn check(subject: &Subject, seen: &Observed) -> Vec<Finding> {
         if details.kind == "quorum" {
             found.extend(limit(config, details, management.version()));
         }
-        found.extend(dead_lettering(config, details, &subject.names.park()));
+        // A policy may set everything of it.
+        if details.effective_policy.is_some() {
+            found.extend(dead_lettering(config, details, &subject.names.park()));
+        }
     }
     found
 }
@@ -79,8 +82,13 @@ fn limit(config: &QueueConfig, details: &QueueDetails, version: Option<&str>) ->
         version.and_then(|version| if version.starts_with("3.") { None } else { Some(20) });
     let effective = match set {
         DeliveryLimit::At(limit) => Some(limit),
-        DeliveryLimit::Unset => default,
+        // Nor is the default known without the version.
+        DeliveryLimit::Unset => {
+            version?;
+            default
+        }
         DeliveryLimit::Unlimited => None,
+        DeliveryLimit::Unknown => return None,
     };
     let said = match (set, effective) {
         (DeliveryLimit::Unset, Some(limit)) => {
