@@ -30,6 +30,7 @@ mod management;
 mod observed;
 mod parked_since;
 mod plan;
+mod policies;
 mod prune;
 mod pruning;
 mod report;
@@ -43,6 +44,7 @@ use std::time::SystemTime;
 
 pub use check::{Check, Severity};
 pub use plan::{Action, Plan, Planned};
+pub use policies::unfit_for_policies;
 pub use prune::{Prunable, Unused, Verdict};
 pub use pruning::{Pruned, Pruning, prune, unused};
 pub use report::{Finding, Report};

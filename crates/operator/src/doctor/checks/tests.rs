@@ -673,6 +673,55 @@ fn what_a_queue_of_somebody_elses_lacks_is_found() {
     );
 }
 
+/// The exported policy has both keys, and an argument stays whatever a policy says.
+#[test]
+fn no_policy_is_advised_that_would_mix_with_a_queues_own_dead_lettering_and_a_mixture_is_found() {
+    let remedy = |arguments: Value| {
+        let arguments = arguments.as_object().unwrap();
+        let found = examined(&theirs(), |seen| queue(seen, "orders").arguments = arguments.clone());
+        let limit = found.iter().find(|it| it.check.id() == "delivery-limit-differs").unwrap();
+        limit.remedy.clone()
+    };
+    let is_exported = |remedy: &str| remedy.contains("--format policies");
+    assert!(is_exported(&remedy(json!({}))));
+    assert!(is_exported(&remedy(json!({ "x-dead-letter-exchange": "ns.park" }))));
+    assert!(is_exported(&remedy(json!({ "x-dead-letter-routing-key": "orders" }))));
+    for (arguments, goes) in [
+        (json!({ "x-dead-letter-exchange": "theirs" }), "come to exchange \"theirs\" with the routing key \"orders\""),
+        (
+            json!({ "x-dead-letter-exchange": "theirs", "x-dead-letter-routing-key": "key" }),
+            "goes to exchange \"theirs\" with the routing key \"key\"",
+        ),
+        (json!({ "x-dead-letter-routing-key": "key" }), "from there to the stray queue"),
+    ] {
+        let remedy = remedy(arguments.clone());
+        assert!(!is_exported(&remedy) && remedy.contains(goes), "{arguments}: {remedy}");
+        assert!(remedy.contains("delivery-limit 10 alone"), "{arguments}: {remedy}");
+    }
+    let with_policy = |arguments: Value, exchange: &str, key: &str| {
+        let arguments = arguments.as_object().unwrap();
+        let found = examined(&theirs(), |seen| {
+            queue(seen, "orders").arguments = arguments.clone();
+            policy(seen, "orders", "delivery-limit", 10.into());
+            policy(seen, "orders", "dead-letter-exchange", exchange.into());
+            policy(seen, "orders", "dead-letter-routing-key", key.into());
+            policy(seen, "orders", "dead-letter-strategy", "at-least-once".into());
+            policy(seen, "orders", "overflow", "reject-publish".into());
+        });
+        found.into_iter().map(|finding| (finding.check.id(), finding.seen)).collect::<Vec<_>>()
+    };
+    let own = json!({ "x-dead-letter-exchange": "theirs" });
+    let found = with_policy(own, "ns.park", "orders");
+    let [(id, seen)] = &found[..] else { panic!("{found:?}") };
+    assert_eq!(*id, "no-dead-letter-exchange");
+    assert!(seen.contains("comes to \"theirs\" with that key"), "{seen}");
+    assert_eq!(with_policy(json!({}), "ns.park", "orders"), []);
+    assert_eq!(with_policy(json!({ "x-dead-letter-exchange": "ns.park" }), "ns.park", "orders"), []);
+    let own_key = json!({ "x-dead-letter-routing-key": "key" });
+    let found = with_policy(own_key, "theirs", "orders");
+    assert!(found[0].1.contains("argument x-dead-letter-routing-key is \"key\""), "{found:?}");
+}
+
 #[test]
 fn the_delivery_limit_of_a_queue_of_somebody_elses_is_its_own_or_the_brokers_default() {
     for (limit, version, expected) in [
