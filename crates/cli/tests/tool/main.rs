@@ -16,6 +16,7 @@ mod first_hour;
 mod folder;
 mod kills;
 mod monitoring;
+mod names;
 mod parked;
 mod process;
 mod producers;
