@@ -17,7 +17,9 @@ const POLICY: &str = "set the policy that `rehop topology export --format polici
 pub(super) fn policy(config: &QueueConfig, details: &QueueDetails, park: &str) -> String {
     let Some(own) = own_dead_lettering(config, details, park) else { return POLICY.to_owned() };
     if details.kind != "quorum" {
-        return format!("move to a queue without dead-letter arguments: no policy helps, because {own}");
+        return format!(
+            "move to a queue without dead-letter arguments: no policy helps, because {own}"
+        );
     }
     format!(
         "set a policy with delivery-limit {} alone, and not the exported one, whose other keys do not fit: {own}",
@@ -98,8 +100,7 @@ fn of_type(config: &QueueConfig, details: &QueueDetails) -> Option<Finding> {
 /// has one as the settings say, or has other arguments than they ask for.
 fn order(config: &QueueConfig, details: &QueueDetails) -> Option<Finding> {
     let has_single =
-        details.arguments.get("x-single-active-consumer").and_then(Value::as_bool)
-            == Some(true);
+        details.arguments.get("x-single-active-consumer").and_then(Value::as_bool) == Some(true);
     match (config.order.is_kept(), has_single) {
         (false, true) => Some(Finding::new(
             Check::SingleActiveConsumer,

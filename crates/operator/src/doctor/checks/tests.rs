@@ -687,7 +687,10 @@ fn no_policy_is_advised_that_would_mix_with_a_queues_own_dead_lettering_and_a_mi
     assert!(is_exported(&remedy(json!({ "x-dead-letter-exchange": "ns.park" }))));
     assert!(is_exported(&remedy(json!({ "x-dead-letter-routing-key": "orders" }))));
     for (arguments, goes) in [
-        (json!({ "x-dead-letter-exchange": "theirs" }), "come to exchange \"theirs\" with the routing key \"orders\""),
+        (
+            json!({ "x-dead-letter-exchange": "theirs" }),
+            "come to exchange \"theirs\" with the routing key \"orders\"",
+        ),
         (
             json!({ "x-dead-letter-exchange": "theirs", "x-dead-letter-routing-key": "key" }),
             "goes to exchange \"theirs\" with the routing key \"key\"",
@@ -716,7 +719,10 @@ fn no_policy_is_advised_that_would_mix_with_a_queues_own_dead_lettering_and_a_mi
     assert_eq!(*id, "no-dead-letter-exchange");
     assert!(seen.contains("comes to \"theirs\" with that key"), "{seen}");
     assert_eq!(with_policy(json!({}), "ns.park", "orders"), []);
-    assert_eq!(with_policy(json!({ "x-dead-letter-exchange": "ns.park" }), "ns.park", "orders"), []);
+    assert_eq!(
+        with_policy(json!({ "x-dead-letter-exchange": "ns.park" }), "ns.park", "orders"),
+        []
+    );
     let own_key = json!({ "x-dead-letter-routing-key": "key" });
     let found = with_policy(own_key, "theirs", "orders");
     assert!(found[0].1.contains("argument x-dead-letter-routing-key is \"key\""), "{found:?}");
