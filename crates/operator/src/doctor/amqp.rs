@@ -17,6 +17,7 @@ use crate::subscribe::subscribe;
 use rehop::Error;
 use rehop::Timestamp;
 use rehop::Topology;
+use rehop::internals::Names;
 use rehop::internals::answer;
 use rehop::internals::client::{Channel, Connection};
 use rehop::internals::look_at;
@@ -259,11 +260,17 @@ impl Eyes<'_> {
     /// When the message at the head of a parked queue was parked. It goes back to the head when its
     /// channel is closed (3.10, 4.0 and 4.3), which counts as one delivery, so the caller makes
     /// sure that no limit is near.
-    pub(super) async fn head_parked_since(&self, queue: &str) -> Result<Option<Timestamp>, Error> {
+    pub(super) async fn head_parked_since(
+        &self,
+        names: &Names,
+        queue: &str,
+    ) -> Result<Option<Timestamp>, Error> {
         let channel = self.channel().await?;
         let what = format!("looking at the head of queue {queue:?}");
         let message = answer(&what, self.limit, channel.get(short(queue)?)).await?;
-        let since = message.and_then(|message| parked_since(&message.properties));
+        let since = message.and_then(|message| {
+            parked_since(names, message.exchange.as_str(), &message.properties)
+        });
         self.close(channel).await;
         Ok(since)
     }

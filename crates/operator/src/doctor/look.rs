@@ -123,7 +123,7 @@ impl Look {
                 continue;
             }
             let eyes = Eyes { connection: &*self.connection, limit: self.link.answer_timeout() };
-            match eyes.head_parked_since(&queue.name).await {
+            match eyes.head_parked_since(&self.subject.names, &queue.name).await {
                 Ok(since) => {
                     self.seen.oldest_parked.extend(since.map(|since| (queue.name.clone(), since)))
                 }

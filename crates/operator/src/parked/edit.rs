@@ -298,7 +298,8 @@ impl Parked {
             return Err(ParkedError::Changed { chain: request.chain.clone() });
         }
         let why = format!("edited; {}", request.why.as_deref().unwrap_or_default());
-        let (properties, body) = (&held.delivery.properties, &held.delivery.data);
+        let (exchange, body) = (held.delivery.exchange.as_str(), &held.delivery.data);
+        let properties = &*self.interpreter.believed(exchange, &held.delivery.properties);
         let copy = |action: Move, body_bytes: usize| {
             let original = Original { properties, body_bytes };
             let copied =
