@@ -204,7 +204,8 @@ impl Parked {
         }
         let mut under_way = UnderWay::open(session, 1).await?;
         let mut book = FateBook::default();
-        let mut look = Look::new(session, &self.queue)?.with_prefetch(self.prefetch);
+        let look = Look::new(session, &self.queue)?.with_prefetch(self.prefetch);
+        let mut look = look.expecting(plan.depth);
         let sent = self
             .send_edited(&mut look, plan.depth, (session, &mut under_way), request, &mut book)
             .await;
