@@ -18,6 +18,7 @@ pub use crate::broker::open::password;
 pub use crate::broker::queued::queued;
 pub use crate::clock::{SimulatedDate, date, simulate};
 pub use crate::error::{describe, namespace_of};
+pub use crate::lobby::{Guest, Lobby};
 pub use crate::message::Address;
 pub use crate::random::{Seeded, random, seed};
 pub use crate::retry::ledger::{Replay, cut};

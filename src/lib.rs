@@ -125,6 +125,7 @@ mod handler;
 mod inputs;
 #[doc(hidden)]
 pub mod internals;
+mod lobby;
 mod lock;
 mod message;
 #[cfg(feature = "monitoring")]

@@ -13,6 +13,7 @@ const LAYERS: &[&str] = &[
     "clock",
     "debug",
     "duration",
+    "lobby",
     "lock",
     "pause",
     "random",

@@ -83,6 +83,27 @@ pub fn read(properties: &BasicProperties, expiry_header: &str) -> AtRest {
     }
 }
 
+/// The exchange to which a message was published that came to its queue by this one: not one of
+/// those through which the broker only moved it on. The latest of its dead-letterings that was not
+/// from a queue in which messages rest tells; older ones may be a producer's invention (3.10).
+pub fn published_to<'a>(
+    deaths: &'a [Death],
+    exchange: &'a str,
+    is_resting: impl Fn(&str) -> bool,
+) -> &'a str {
+    let moved = deaths.iter().find(|death| !is_resting(&death.exchange));
+    moved.or(deaths.last()).map_or(exchange, |death| &death.exchange)
+}
+
+/// A message's properties without the headers that have rehop's names. Its deadline is the
+/// producer's to set, whatever its header is called.
+pub fn without_own(properties: &BasicProperties, expiry_header: &str) -> BasicProperties {
+    let Some(headers) = properties.headers() else { return properties.clone() };
+    let mut headers = headers.inner().clone();
+    headers.retain(|name, _| !is_own(name.as_str()) || name.as_str() == expiry_header);
+    properties.clone().with_headers(FieldTable::from(headers))
+}
+
 /// More dead-letterings tell nothing new.
 const MAX_DEATHS: usize = 8;
 

@@ -4,6 +4,7 @@
 mod config;
 mod doctor;
 mod exit;
+mod exposed;
 mod generate;
 mod init;
 mod input;

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use rehop::Settings;
 use rehop::settings::Loader;
 
+use super::exposed;
+
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Options of every command")]
 pub(super) struct Options {
@@ -126,13 +128,15 @@ impl Options {
         given.flatten()
     }
 
-    /// The settings, for a command that concerns a service. Warns if they name no namespace: the
-    /// service may use another one than the default, which shows only later, in a queue that
-    /// belongs to the wrong one.
+    /// The settings, for a command that concerns a service. Warns of secrets that everybody can
+    /// read, and if they name no namespace: the service may use another one than the default, which
+    /// shows only later, in a queue that belongs to the wrong one.
     pub(super) fn settings(&self) -> anyhow::Result<Settings> {
         let loader = self.loader()?;
         let settings = loader.load()?;
-        if loader.effective()?.iter().any(|entry| entry.key == "namespace" && entry.is_default()) {
+        let entries = loader.effective()?;
+        exposed::warn(&entries);
+        if entries.iter().any(|entry| entry.key == "namespace" && entry.is_default()) {
             tracing::warn!(
                 "no namespace is set, so this uses {:?}; name the service's with --namespace or in rehop.toml",
                 settings.namespace

@@ -59,6 +59,38 @@ pub fn time(at: Timestamp) -> String {
     humantime::format_rfc3339_seconds(SystemTime::from(at)).to_string()
 }
 
+/// The text on one line: characters that a terminal obeys or that nobody sees are escaped.
+pub fn line(text: &str) -> String {
+    visible(text, &[])
+}
+
+/// The same with line ends and tabs as they are.
+pub fn lines(text: &str) -> String {
+    visible(text, &['\n', '\t'])
+}
+
+fn visible(text: &str, kept: &[char]) -> String {
+    text.chars().fold(String::with_capacity(text.len()), |mut safe, c| {
+        if is_unsafe(c) && !kept.contains(&c) {
+            safe.extend(c.escape_default())
+        } else {
+            safe.push(c)
+        }
+        safe
+    })
+}
+
+/// Control characters, and those that reorder or hide what is around them.
+pub fn is_unsafe(c: char) -> bool {
+    c.is_control()
+        || matches!(
+            c,
+            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
+                | '\u{e0000}'..='\u{e007f}'
+        )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -79,7 +79,10 @@ mod tests {
 
     #[test]
     fn a_row_has_the_rates_of_its_queue_and_of_its_parked_queue() {
-        let stats = |value| serde_json::from_value::<QueueStats>(value).unwrap();
+        let stats = |value| {
+            let stats = serde_json::from_value::<QueueStats>(value).unwrap();
+            QueueStats { has_rates: true, ..stats }
+        };
         let rates = |publish: f64| json!({"publish_details": {"rate": publish}, "ack_details": {"rate": 1234.4}, "redeliver_details": {"rate": 0.2}});
         let seen = Statistics::Seen(Arc::new(BTreeMap::from([
             (

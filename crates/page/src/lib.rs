@@ -38,6 +38,7 @@ mod state;
 mod statistics;
 mod timeline;
 mod tree;
+mod visible;
 mod work;
 
 use std::time::Duration;

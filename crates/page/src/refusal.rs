@@ -5,6 +5,7 @@ use axum::response::{Html, IntoResponse, Response};
 use http::StatusCode;
 
 use crate::allowed::Action;
+use crate::visible;
 use rehop_operator::parked::ParkedError;
 
 /// A request that gets no page, and what to do about it.
@@ -78,7 +79,7 @@ impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         let status = self.status;
         match self.render() {
-            Ok(page) => (status, Html(page)).into_response(),
+            Ok(page) => (status, Html(visible::page(page))).into_response(),
             Err(_) => (status, self.text).into_response(),
         }
     }

@@ -1,5 +1,6 @@
 //! The server: limits on what a client may hold.
 
+use std::io::Cursor;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,13 +8,18 @@ use axum::Router;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use tokio::io::AsyncReadExt;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::listener::{Listener, Stream};
+use rehop::internals::{Guest, Lobby};
 
-/// How many connections may be open; further ones wait.
-const CONNECTIONS: usize = 256;
+/// How many connections may be open that have sent no request; for a further one, the oldest gives
+/// way.
+const SILENT: usize = 256;
+/// How many requests may be answered at a time; further ones wait.
+const REQUESTS: usize = 256;
 /// How long a request's head may take.
 const HEAD_TIME: Duration = Duration::from_secs(5);
 /// How many bytes and lines it may have.
@@ -25,18 +31,18 @@ const TIME_LIMIT: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(100);
 
 pub(super) async fn serve(listener: Listener, routes: Router) {
-    let connections = Arc::new(Semaphore::new(CONNECTIONS));
+    let (mut lobby, requests) = (Lobby::new(SILENT), Arc::new(Semaphore::new(REQUESTS)));
     // Ends them all when it is dropped.
     let mut serving = JoinSet::new();
     loop {
         while serving.try_join_next().is_some() {}
-        let Ok(permit) = connections.clone().acquire_owned().await else { return };
         match listener.accept().await {
             Ok(stream) => {
-                let routes = routes.clone();
+                let (routes, requests) = (routes.clone(), requests.clone());
+                let guest = lobby.admit().await;
                 serving.spawn(async move {
-                    let _permit = permit;
-                    if tokio::time::timeout(TIME_LIMIT, serve_one(stream, routes)).await.is_err() {
+                    let served = serve_one(stream, guest, &requests, routes);
+                    if tokio::time::timeout(TIME_LIMIT, served).await.is_err() {
                         tracing::debug!("a request was given up after {TIME_LIMIT:?}");
                     }
                 });
@@ -50,7 +56,16 @@ pub(super) async fn serve(listener: Listener, routes: Router) {
 }
 
 /// One request for each connection, so that an idle one holds nothing.
-async fn serve_one(stream: Box<dyn Stream>, routes: Router) {
+async fn serve_one(
+    mut stream: Box<dyn Stream>,
+    guest: Guest,
+    requests: &Semaphore,
+    routes: Router,
+) {
+    let Some(head) = guest.head(&mut stream, HEAD_BYTES, HEAD_TIME).await else { return };
+    let Ok(_permit) = requests.acquire().await else { return };
+    let (rest, answer) = tokio::io::split(stream);
+    let stream = tokio::io::join(Cursor::new(head).chain(rest), answer);
     let connection = http1::Builder::new()
         .keep_alive(false)
         .timer(TokioTimer::new())

@@ -341,7 +341,7 @@ async fn an_edited_message_is_handled_and_its_original_is_kept() {
     let mut rows = ListRequest::default();
     rows.rows = 9;
     let chain = operator.list(&rows).await.unwrap().messages[2].chain.clone();
-    let (message, body) = operator.body(&chain).await.unwrap();
+    let (message, body) = operator.body(&chain, None).await.unwrap();
     assert_eq!((message.size, &body[..]), (7, &b"order 2"[..]));
     let (run, seen) = fixture
         .serve_noting(|message| String::from_utf8_lossy(&message.body).into_owned(), Ok(()))
@@ -355,7 +355,7 @@ async fn an_edited_message_is_handled_and_its_original_is_kept() {
     assert!(matches!(gone, ParkedError::NoSuchMessage { .. }), "{gone}");
     assert_eq!(fixture.parked_bodies().await, ["order 0", "order 1", "order 3", "order 4"]);
     let bin = Parked::open(&fixture.settings, Place::Discarded).unwrap();
-    let (kept, original) = bin.body(&chain).await.unwrap();
+    let (kept, original) = bin.body(&chain, None).await.unwrap();
     assert_eq!((kept.reason.as_str(), &original[..]), ("permanent", &b"order 2"[..]));
 
     // What was discarded can be edited, too, and each original is restored to where it came from.

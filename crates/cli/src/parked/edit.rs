@@ -28,6 +28,9 @@ pub(super) struct Args {
     /// A chain is a message with all its attempts. Lists, logs and spans show its id.
     #[arg(value_name = "CHAIN")]
     chain: String,
+    /// The message's place in the queue, where several are of the chain; `show` prints it
+    #[arg(long, hide_short_help = true, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    position: Option<u64>,
     /// The file with the new body, or - for standard input
     ///
     /// Without it $VISUAL or $EDITOR opens the present body, unmasked.
@@ -75,8 +78,8 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
     // What is sent needs the whole id: if its message is gone by now, the id may be a prefix of
     // another one.
     let (message, original) = match args.apply {
-        true => parked.body(&args.chain).await?,
-        false => parked.body_by_prefix(&args.chain).await?,
+        true => parked.body(&args.chain, args.position).await?,
+        false => parked.body_by_prefix(&args.chain, args.position).await?,
     };
     let body = match given {
         Some(body) => body,
@@ -113,7 +116,7 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
         return Ok(ExitCode::SUCCESS);
     }
     let mut request = EditRequest::new(message.chain, body);
-    request.original = Some(original);
+    (request.original, request.position) = (Some(original), args.position);
     (request.why, request.to, request.deadline, request.follow) =
         (args.why, args.to, args.deadline, args.follow);
     let edited = parked.edit(&request).await?;

@@ -98,6 +98,7 @@ fn one(detail: &Detail) -> String {
         ),
         key("published to", &origin),
         key("belongs to", &destination),
+        key("position", &message.position.to_string()),
         key(
             "attempts",
             &format!(

@@ -3,27 +3,10 @@
 
 use rehop::Timestamp;
 use rehop_operator::format;
+use rehop_operator::format::is_unsafe;
+pub(crate) use rehop_operator::format::line;
+pub(super) use rehop_operator::format::lines;
 use serde::Serialize;
-
-/// The text on one line: characters that a terminal obeys or does not show are escaped.
-pub(crate) fn line(text: &str) -> String {
-    text.chars().fold(String::with_capacity(text.len()), |mut safe, c| {
-        if is_unsafe(c) {
-            safe.extend(c.escape_default())
-        } else {
-            safe.push(c)
-        }
-        safe
-    })
-}
-
-/// The same with line ends and tabs as they are.
-pub(super) fn lines(text: &str) -> String {
-    text.split('\n')
-        .map(|part| part.split('\t').map(line).collect::<Vec<_>>().join("\t"))
-        .collect::<Vec<_>>()
-        .join("\n")
-}
 
 /// A line of at most so many characters.
 pub(super) fn short(text: &str, characters: usize) -> String {
@@ -58,16 +41,6 @@ fn escape_json(json: &str) -> String {
         }
         safe
     })
-}
-
-/// Control characters, and those that reorder or hide what is around them.
-fn is_unsafe(c: char) -> bool {
-    c.is_control()
-        || matches!(
-            c,
-            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
-                | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}'
-        )
 }
 
 /// A time, if there is one.

@@ -30,7 +30,7 @@ pub(super) struct Export {
     /// Messages with masked values cannot be imported.
     #[arg(long)]
     reveal: bool,
-    /// Write to this new file, not to standard output
+    /// Write to this new file, which only this user can read, not to standard output
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
     #[command(flatten)]
@@ -66,8 +66,8 @@ pub(super) async fn export(args: Export, options: &Options) -> anyhow::Result<Ex
     let filter = args.filter.filter();
     let mut out: Box<dyn Write + Send> = match &args.output {
         Some(file) => {
-            let created = create(file, args.reveal)
-                .with_context(|| format!("cannot write {}", file.display()))?;
+            let created =
+                create(file).with_context(|| format!("cannot write {}", file.display()))?;
             Box::new(BufWriter::new(created))
         }
         None => Box::new(BufWriter::new(io::stdout())),
@@ -112,14 +112,9 @@ pub(super) async fn export(args: Export, options: &Options) -> anyhow::Result<Ex
     Ok(ExitCode::SUCCESS)
 }
 
-/// A new file. What is revealed is for this user alone.
-fn create(file: &Path, is_revealed: bool) -> io::Result<File> {
-    let mut options = File::options();
-    options.write(true).create_new(true);
-    if is_revealed {
-        options.mode(0o600);
-    }
-    options.open(file)
+/// A new file for this user alone: the mask hides only what somebody has thought of.
+fn create(file: &Path) -> io::Result<File> {
+    File::options().write(true).create_new(true).mode(0o600).open(file)
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

@@ -10,6 +10,7 @@ use rehop::topology::{
     Argument, Arguments, Binding, Exchange, ExchangeBinding, ExchangeKind, Queue, Role,
 };
 use rehop::{Settings, Topology};
+use rehop_operator::doctor::unfit_for_policies;
 use serde_json::{Map, Value, json};
 
 use crate::options::Options;
@@ -52,6 +53,9 @@ Queues with declare = \"existing\" are left to their owner; the export has only
 their bindings. Whoever imports it should run services with topology = \"check\",
 which then need no configure permission.
 
+A policy that would mix with the dead-lettering arguments that a queue has is
+refused, if the management API (--management) can be asked.
+
 Terraform needs `rabbitmq = { source = \"cyrilgdn/rabbitmq\" }` among the
 required_providers of your configuration. It never replaces a queue to change
 an argument: that would delete its messages, so the plan fails.
@@ -63,12 +67,16 @@ Examples:
   rehop topology export --queue orders > orders.json
   rabbitmqctl import_definitions orders.json
 
-  rehop topology export --queue orders --format policies > policies.json
+  rehop topology export --queue orders --format policies \
+    --management http://127.0.0.1:15672 > policies.json
   rehop topology export --queue orders --format terraform > rehop.tf.json
   rehop topology export --queue orders --format kubernetes | kubectl apply -f -";
 
-pub(super) fn run(args: &Args, options: &Options) -> anyhow::Result<()> {
+pub(super) async fn run(args: &Args, options: &Options) -> anyhow::Result<()> {
     let settings = args.queues.select(options.settings()?)?;
+    if matches!(args.format, Format::Policies) {
+        check_policies(&settings).await?;
+    }
     let topology = Topology::of(&settings)?;
     let vhost = args.vhost.clone().unwrap_or_else(|| vhost(&settings));
     output::print_json(&match args.format {
@@ -85,6 +93,26 @@ pub(super) fn run(args: &Args, options: &Options) -> anyhow::Result<()> {
             kubernetes(&topology, &vhost, &args.cluster)
         }
     })
+}
+
+/// Makes sure that the policies fit the queues that others declare, as far as the management API can
+/// be asked.
+async fn check_policies(settings: &Settings) -> anyhow::Result<()> {
+    let existing = settings.queues.iter().filter(|queue| queue.declare == Declare::Existing);
+    let existing: Vec<_> = existing.map(|queue| format!("{:?}", queue.queue)).collect();
+    match unfit_for_policies(settings).await? {
+        Some(unfit) if !unfit.is_empty() => bail!(
+            "these policies would mix with what the queues have of their own: {}; `rehop doctor` says what to set",
+            unfit.join("; ")
+        ),
+        None if !existing.is_empty() => output::notice(&format!(
+            "not seen: whether these queues have a dead-letter exchange of their own, which would get messages with the wrong routing key \
+             under these policies: {}; name the management API with --management, or ask `rehop doctor`",
+            existing.join(", ")
+        )),
+        Some(_) | None => {}
+    }
+    Ok(())
 }
 
 fn vhost(settings: &Settings) -> String {

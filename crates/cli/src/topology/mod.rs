@@ -116,7 +116,7 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
             return plan::run(&queues.select(options.settings()?)?, json).await;
         }
         Command::Prune(args) => return prune::run(args, options).await,
-        Command::Export(args) => export::run(&args, options)?,
+        Command::Export(args) => export::run(&args, options).await?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
 use rehop_testing::Broker;
 use serde_json::{Value, json};
 
+use super::folder::Folder;
 use super::process::{Finished, Tool, variables};
 use crate::support::Fixture;
 
@@ -452,4 +454,38 @@ async fn help_fits_a_terminal_of_eighty_columns_and_documents_the_headers() {
     }
     let version = run(&["--version"], &[]).await;
     assert_eq!(version.out.trim(), format!("rehop {}", env!("CARGO_PKG_VERSION")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_with_secrets_that_everybody_can_read_are_named_in_a_warning() {
+    let folder = Folder::new(&rehop_testing::Namespace::new("exposed"));
+    let write = |name: &str, text: &str, mode: u32| {
+        let file = folder.0.join(name);
+        fs::write(&file, text).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+        file.display().to_string()
+    };
+    let password = write("password", "hunter2", 0o644);
+    for (text, mode, warned) in [
+        ("broker.password = \"hunter2\"".to_owned(), 0o644, &["settings.toml"][..]),
+        ("broker.url = \"amqp://u:hunter2@rabbit\"".to_owned(), 0o644, &["settings.toml"]),
+        ("broker.url = \"amqp://u:hunter2@rabbit\"".to_owned(), 0o640, &[]),
+        ("broker.url = \"amqp://u@rabbit\"".to_owned(), 0o644, &[]),
+        (format!("broker.password_file = {password:?}"), 0o644, &["password"]),
+    ] {
+        let settings = write("settings.toml", &format!("namespace = \"ns\"\n{text}\n"), mode);
+        let export = ["topology", "export", "--queue", "q", "--config", &settings];
+        let finished = run(&export, &[]).await;
+        assert_eq!(finished.code(), 0, "{}", finished.err);
+        let named: Vec<_> = finished
+            .err
+            .lines()
+            .filter(|line| line.contains("every user of this machine"))
+            .collect();
+        assert_eq!(named.len(), warned.len(), "{text} {mode:o}: {}", finished.err);
+        for (line, file) in named.iter().zip(warned) {
+            assert!(line.contains(&format!("{}, which holds", folder.0.join(file).display())));
+            assert!(!line.contains("hunter2"), "{line}");
+        }
+    }
 }

@@ -238,6 +238,43 @@ async fn what_an_existing_queue_lacks_is_found_and_the_exported_policy_mends_it(
     api.delete_policy(policies["policies"][0]["name"].as_str().unwrap()).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_policy_that_would_mix_with_the_dead_lettering_of_an_existing_queue_is_neither_advised_nor_exported()
+ {
+    let Some(api) = BrokerApi::shared().await else { return };
+    let fixture = Fixture::new("mixed").await;
+    let queue = fixture.queue.as_str();
+    let theirs = fixture.namespace.exchange("theirs");
+    fixture.client.declare_exchange(&theirs, "fanout", json!({})).await.unwrap();
+    let poison = fixture.namespace.queue("poison");
+    fixture.client.declare_queue(&poison, json!({})).await.unwrap();
+    fixture.client.bind(&poison, &theirs, "", json!({})).await.unwrap();
+    let arguments = json!({ "x-queue-type": "quorum", "x-dead-letter-exchange": theirs });
+    fixture.client.declare_queue(queue, arguments).await.unwrap();
+    fixture.declare_the_rest().await;
+    let listed = format!("queues=[{{queue={queue:?},declare=existing,queue_type=quorum}}]");
+    let look = ["--management", api.url(), "--set", &listed];
+    let lacks = [("delivery-limit-differs", queue), ("at-most-once", queue)];
+    fixture.is_found(&look, &lacks).await;
+    let said = fixture.doctor(&look).await.out;
+    let report: Value = serde_json::from_str(&said).unwrap();
+    for finding in report["findings"].as_array().unwrap() {
+        let remedy = finding["remedy"].as_str().unwrap();
+        assert!(!remedy.contains("--format policies"), "{finding}");
+    }
+
+    let export = ["topology", "export", "--queue", queue, "--format", "policies", "--set", &listed];
+    let refused = fixture.tool(&[&export[..], &look[..2]].concat()).finished().await.error(1);
+    assert!(refused.contains("would mix") && refused.contains(&theirs), "{refused}");
+    // Without the management API nobody knows.
+    let exported = fixture.tool(&export).finished().await;
+    assert!(exported.err.contains("a dead-letter exchange of their own"), "{}", exported.err);
+    let policies: Value = serde_json::from_str(&exported.out).unwrap();
+    api.import(&policies).await;
+    fixture.is_found(&look, &[("no-dead-letter-exchange", queue)]).await;
+    api.delete_policy(policies["policies"][0]["name"].as_str().unwrap()).await;
+}
+
 /// The settings do not say which type they have.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_existing_queue_of_either_type_follows_one_of_the_exported_policies() {

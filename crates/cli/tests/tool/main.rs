@@ -16,6 +16,7 @@ mod first_hour;
 mod folder;
 mod kills;
 mod monitoring;
+mod names;
 mod parked;
 mod process;
 mod producers;
@@ -24,6 +25,7 @@ mod readme;
 mod relay;
 mod scripting;
 mod shutdown;
+mod statistics;
 #[allow(dead_code, reason = "the library's tests use all of it")]
 #[path = "../../../../tests/support/mod.rs"]
 mod support;

@@ -141,7 +141,7 @@ async fn connections_that_send_nothing_keep_no_probe_from_its_answer_and_are_clo
     let mut tries = 0;
     let silent = loop {
         let mut silent = Vec::new();
-        for _ in 0..100 {
+        for _ in 0..300 {
             silent.push(TcpStream::connect(&address).await.unwrap());
         }
         // Less than it would take if the probe had to wait until enough of them are closed.

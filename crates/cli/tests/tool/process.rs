@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use rehop::Settings;
 use rehop_testing::eventually;
@@ -149,8 +150,12 @@ impl Tool {
         send_signal(name, self.id());
     }
 
-    pub(crate) async fn finished(mut self) -> Finished {
-        let status = tokio::time::timeout(SOON, self.child.wait())
+    pub(crate) async fn finished(self) -> Finished {
+        self.finished_within(SOON).await
+    }
+
+    pub(crate) async fn finished_within(mut self, limit: Duration) -> Finished {
+        let status = tokio::time::timeout(limit, self.child.wait())
             .await
             .expect("the process ends in time")
             .unwrap();

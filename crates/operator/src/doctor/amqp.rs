@@ -2,6 +2,7 @@
 //! exists already, which the broker compares, and requests that the broker refuses after it has
 //! checked the permission.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,13 +10,14 @@ use lapin::options::{BasicConsumeOptions, ExchangeDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, ExchangeKind};
 
-use super::observed::{Denied, Difference, Observed, QueueState, State, declaring};
+use super::observed::{Denied, Difference, Observed, QueueState, State, Subscription, declaring};
 use super::parked_since::parked_since;
 use super::subject::Subject;
 use crate::subscribe::subscribe;
 use rehop::Error;
 use rehop::Timestamp;
 use rehop::Topology;
+use rehop::internals::Names;
 use rehop::internals::answer;
 use rehop::internals::client::{Channel, Connection};
 use rehop::internals::copies_go_to;
@@ -102,14 +104,32 @@ impl Eyes<'_> {
     }
 
     /// How many messages are ready, and how many consumers there are.
-    async fn queue(&self, name: &str) -> Result<(u64, u32), Error> {
+    pub(super) async fn queue(&self, name: &str) -> Result<(u64, u32), Error> {
         let queue = look_at(self.connection, name, self.limit).await?;
         Ok((u64::from(queue.messages), queue.consumers))
     }
 
-    /// How many messages are ready.
-    pub(super) async fn ready(&self, queue: &str) -> Result<u64, Error> {
-        Ok(self.queue(queue).await?.0)
+    /// Forgets the consumers of a queue that has more of them than the management API shows, which
+    /// may not know all yet.
+    ///
+    /// # Errors
+    ///
+    /// When the connection is lost.
+    pub(super) async fn doubt(
+        &self,
+        consumers: &mut BTreeMap<String, Option<Vec<Subscription>>>,
+    ) -> Result<(), Error> {
+        for (queue, shown) in consumers {
+            let Some(count) = shown.as_ref().map(Vec::len) else { continue };
+            match self.queue(queue).await {
+                Ok((_, consumers)) if count >= consumers as usize => {}
+                // Whoever may not look has only the API's word.
+                Err(Error::Missing { .. } | Error::Permission { .. }) => {}
+                Err(error @ Error::Lost { .. }) => return Err(error),
+                Ok(_) | Err(_) => *shown = None,
+            }
+        }
+        Ok(())
     }
 
     /// Has the broker compare what exists with what is wanted. It changes nothing that exists
@@ -241,11 +261,17 @@ impl Eyes<'_> {
     /// When the message at the head of a parked queue was parked. It goes back to the head when its
     /// channel is closed (3.10, 4.0 and 4.3), which counts as one delivery, so the caller makes
     /// sure that no limit is near.
-    pub(super) async fn head_parked_since(&self, queue: &str) -> Result<Option<Timestamp>, Error> {
+    pub(super) async fn head_parked_since(
+        &self,
+        names: &Names,
+        queue: &str,
+    ) -> Result<Option<Timestamp>, Error> {
         let channel = self.channel().await?;
         let what = format!("looking at the head of queue {queue:?}");
         let message = answer(&what, self.limit, channel.get(short(queue)?)).await?;
-        let since = message.and_then(|message| parked_since(&message.properties));
+        let since = message.and_then(|message| {
+            parked_since(names, message.exchange.as_str(), &message.properties)
+        });
         self.close(channel).await;
         Ok(since)
     }

@@ -215,7 +215,8 @@ impl<'a> Walk<'a> {
         self.arrive = true;
         details.smaller_number("message-ttl")?;
         let exchange = Place::Exchange(details.text("dead-letter-exchange")?.to_owned());
-        let next = step.to(exchange, if details.consumers > 0 { Share::Part } else { Share::All });
+        let share = if details.consumers == Some(0) { Share::All } else { Share::Part };
+        let next = step.to(exchange, share);
         Some(match details.text("dead-letter-routing-key") {
             Some(key) => Step { keys: Keys::One(key.to_owned()), came_by: None, ..next },
             None => next,
@@ -271,7 +272,10 @@ mod tests {
             self
         }
 
-        fn queue(mut self, name: &str, details: Value) -> Self {
+        /// Nobody consumes from it, unless the details say otherwise.
+        fn queue(mut self, name: &str, mut details: Value) -> Self {
+            let fields = details.as_object_mut().unwrap();
+            fields.entry("consumers").or_insert(0.into());
             self.0.passed.insert(name.to_owned(), serde_json::from_value(details).unwrap());
             self
         }

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use super::amqp::Eyes;
 use super::management::lasting;
-use super::observed::{DeliveryLimit, LIMIT_OUT_OF_REACH, Management, Observed, QueueState, State};
+use super::observed::{
+    DeliveryLimit, LIMIT_OUT_OF_REACH, Management, Observed, Place, QueueState, State,
+};
 use super::subject::Subject;
 use crate::management::Api;
 use rehop::Error;
@@ -51,7 +53,8 @@ impl Look {
         };
         if let Some(api) = &api {
             match management(api, &subject).await {
-                Ok((management, unseen)) => {
+                Ok((mut management, unseen)) => {
+                    eyes.doubt(&mut management.consumers).await?;
                     seen.management = Some(management);
                     seen.unseen.extend(unseen);
                 }
@@ -62,7 +65,10 @@ impl Look {
             let is_present = |queue: &QueueState| matches!(queue.state, State::Present { .. });
             let there =
                 seen.queues.iter().filter(|(_, queue)| is_present(queue)).map(|(name, _)| name);
-            let unknown = there.filter(|name| !management.queues.contains_key(*name));
+            let unknown = there.filter(|name| {
+                !management.queues.contains_key(*name)
+                    && !management.refused.contains(&Place::Queue((*name).clone()))
+            });
             seen.unseen.extend(unknown.map(|name| {
                 format!("queue {name:?} in the management API, which does not know it: does broker.management_url name another broker?")
             }));
@@ -105,7 +111,9 @@ impl Look {
             let said = match details.map(|details| details.delivery_limit(version)) {
                 Some(DeliveryLimit::Unlimited | DeliveryLimit::At(LIMIT_OUT_OF_REACH..)) => None,
                 Some(DeliveryLimit::At(limit)) => Some(limit.to_string()),
-                Some(DeliveryLimit::Unset) | None => Some("not known".to_owned()),
+                Some(DeliveryLimit::Unset | DeliveryLimit::Unknown) | None => {
+                    Some("not known".to_owned())
+                }
             };
             if let Some(said) = said {
                 self.seen.unseen.push(format!(
@@ -115,7 +123,7 @@ impl Look {
                 continue;
             }
             let eyes = Eyes { connection: &*self.connection, limit: self.link.answer_timeout() };
-            match eyes.head_parked_since(&queue.name).await {
+            match eyes.head_parked_since(&self.subject.names, &queue.name).await {
                 Ok(since) => {
                     self.seen.oldest_parked.extend(since.map(|since| (queue.name.clone(), since)))
                 }
@@ -162,7 +170,7 @@ const NO_MANAGEMENT: &str = "policies, bindings, wait queues that are no longer 
 /// Looks a second time if messages seem stuck: on a busy queue some are always on their way.
 async fn management(api: &Api, subject: &Subject) -> Result<(Management, Vec<String>), String> {
     let (mut seen, unseen) = api.look(subject).await?;
-    if seen.queues.values().any(|details| details.messages_dlx > 0) {
+    if seen.queues.values().any(|details| details.messages_dlx.is_some_and(|stuck| stuck > 0)) {
         tokio::time::sleep(NEXT_SAMPLE).await;
         let (later, _) = api.look(subject).await?;
         lasting(&mut seen.queues, &later.queues);

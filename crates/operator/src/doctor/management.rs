@@ -10,7 +10,7 @@ use super::observed::{
     BindingDetails, ExchangeDetails, Flag, Management, Node, Place, QueueDetails, Subscription,
 };
 use super::subject::Subject;
-use crate::management::Api;
+use crate::management::{Api, Refusal};
 use rehop::internals::Names;
 use rehop::settings::Declare;
 
@@ -19,11 +19,6 @@ use rehop::settings::Declare;
 const MOST_PLACES: usize = 200;
 const TOO_FAR: &str =
     "where dead-lettered messages go: more than 200 exchanges and queues are on their way";
-
-/// Whether no address of the API can name such an exchange or queue: it is left out of a path.
-fn is_unaddressable(name: &str) -> bool {
-    matches!(name, "." | "..")
-}
 
 impl Api {
     /// Everything that the checks need. What may not be seen is in the second value.
@@ -35,29 +30,27 @@ impl Api {
         &self,
         subject: &Subject,
     ) -> Result<(Management, Vec<String>), String> {
-        let mut seen = Management::default();
-        let mut unseen = Vec::new();
+        let (mut seen, mut unseen) = (Management::default(), Vec::new());
         // The first question also shows whether the API can be used.
         seen.wait_queues = self.wait_queues(&subject.names).await?;
         seen.wait_exchanges = self.wait_exchanges(&subject.names).await?;
-        seen.consumers = self.consumers(&subject.names).await?;
+        seen.consumers = self.consumers(&subject.names, &mut unseen).await?;
         for exchange in &subject.topology.exchanges {
-            self.look_at_exchange(&exchange.name, &mut seen).await?;
+            self.look_at_exchange(&exchange.name, &mut seen, &mut unseen).await?;
         }
         for queue in &subject.topology.queues {
-            if let Some(details) = self.queue(&queue.name).await? {
-                seen.queues.insert(queue.name.clone(), details);
-                seen.bindings.insert(queue.name.clone(), self.bindings(&queue.name).await?);
-            }
+            self.look_at_queue(&queue.name, &mut seen, &mut unseen).await?;
         }
         for exchange in other_dead_letter_exchanges(subject, &seen) {
-            self.look_at_exchange(&exchange, &mut seen).await?;
+            self.look_at_exchange(&exchange, &mut seen, &mut unseen).await?;
         }
-        unseen.extend(self.follow_dead_letters(subject, &mut seen).await?);
+        self.follow_dead_letters(subject, &mut seen, &mut unseen).await?;
         for binding in &subject.topology.exchange_bindings {
             let path = ["exchanges", &self.vhost, &binding.destination, "bindings", "destination"];
-            let sources = self.get(&path).await.map_err(|it| it.of("bindings"))?;
-            seen.sources.insert(binding.destination.clone(), sources.unwrap_or_default());
+            let what = format!("bindings of exchange {:?}", binding.destination);
+            let sources = self.get(&path).await;
+            let sources = or_unseen(sources, &what, &mut unseen)?;
+            seen.sources.extend(sources.map(|sources| (binding.destination.clone(), sources)));
         }
         match self.get::<Vec<Node>>(&["nodes"]).await {
             Ok(nodes) => seen.nodes = nodes.unwrap_or_default(),
@@ -67,21 +60,60 @@ impl Api {
             Ok(flags) => seen.flags = flags.unwrap_or_default(),
             Err(refusal) => unseen.push(refusal.of("feature flags")),
         }
+        if seen.version().is_none() {
+            seen.overview = self.get(&["overview"]).await.ok().flatten();
+        }
         Ok((seen, unseen))
     }
 
-    pub(super) async fn queue(&self, name: &str) -> Result<Option<QueueDetails>, String> {
-        self.get(&["queues", &self.vhost, name]).await.map_err(|refusal| refusal.of("queues"))
+    pub(super) async fn queue(&self, name: &str) -> Result<Option<QueueDetails>, Refusal> {
+        self.get(&["queues", &self.vhost, name]).await
     }
 
-    /// Looks at an exchange and at what it leads to. Returns whether it exists.
-    async fn look_at_exchange(&self, name: &str, seen: &mut Management) -> Result<bool, String> {
-        if is_unaddressable(name) {
-            return Ok(false);
+    /// Looks at a queue of the topology, and at its bindings.
+    async fn look_at_queue(
+        &self,
+        name: &str,
+        seen: &mut Management,
+        unseen: &mut Vec<String>,
+    ) -> Result<(), String> {
+        match self.queue(name).await {
+            Ok(None) => return Ok(()),
+            Ok(Some(details)) => drop(seen.queues.insert(name.to_owned(), details)),
+            Err(refusal) => {
+                refusal.noted(&format!("queue {name:?}"), unseen)?;
+                seen.refused.insert(Place::Queue(name.to_owned()));
+                return Ok(());
+            }
         }
-        let Some(details) = self.exchange(name).await? else { return Ok(false) };
-        seen.destinations.insert(name.to_owned(), self.destinations(name).await?);
-        seen.exchanges.insert(name.to_owned(), details);
+        let what = format!("bindings of queue {name:?}");
+        let bindings = or_unseen(self.bindings(name).await.map(Some), &what, unseen)?;
+        seen.bindings.extend(bindings.map(|bindings| (name.to_owned(), bindings)));
+        Ok(())
+    }
+
+    /// Looks at an exchange and at what it leads to. Returns whether it exists, as far as known.
+    async fn look_at_exchange(
+        &self,
+        name: &str,
+        seen: &mut Management,
+        unseen: &mut Vec<String>,
+    ) -> Result<bool, String> {
+        let looked = async {
+            let Some(details) = self.exchange(name).await? else { return Ok(None) };
+            Ok(Some((details, self.destinations(name).await?)))
+        };
+        match looked.await {
+            Ok(None) => return Ok(false),
+            Ok(Some((details, destinations))) => {
+                seen.destinations.insert(name.to_owned(), destinations);
+                seen.exchanges.insert(name.to_owned(), details);
+            }
+            Err(refusal) => {
+                Refusal::noted(refusal, &format!("exchange {name:?}"), unseen)?;
+                seen.refused.insert(Place::Exchange(name.to_owned()));
+            }
+        }
         Ok(true)
     }
 
@@ -90,43 +122,48 @@ impl Api {
         &self,
         name: &str,
         seen: &mut Management,
+        unseen: &mut Vec<String>,
     ) -> Result<bool, String> {
-        let Some(details) = self.queue(name).await? else { return Ok(false) };
-        seen.passed.insert(name.to_owned(), details);
+        match self.queue(name).await {
+            Ok(None) => return Ok(false),
+            Ok(Some(details)) => drop(seen.passed.insert(name.to_owned(), details)),
+            Err(refusal) => {
+                refusal.noted(&format!("queue {name:?}"), unseen)?;
+                seen.refused.insert(Place::Queue(name.to_owned()));
+            }
+        }
         Ok(true)
     }
 
-    /// Follows what somebody else's work queues dead-letter, place by place. Returns what could not
-    /// be seen.
+    /// Follows what somebody else's work queues dead-letter, place by place.
     async fn follow_dead_letters(
         &self,
         subject: &Subject,
         seen: &mut Management,
-    ) -> Result<Option<String>, String> {
+        unseen: &mut Vec<String>,
+    ) -> Result<(), String> {
         let mut looked = 0;
         loop {
             let existing =
                 subject.configs.iter().filter(|config| config.declare == Declare::Existing);
             let all = existing.filter_map(|config| ways(&config.queue, seen, &subject.names));
-            let unknown: BTreeSet<_> = all.flat_map(|ways| ways.unknown).collect();
-            let unknown: Vec<_> = unknown.difference(&seen.absent).cloned().collect();
+            let is_new =
+                |place: &Place| !seen.absent.contains(place) && !seen.refused.contains(place);
+            let unknown: BTreeSet<_> = all.flat_map(|ways| ways.unknown).filter(is_new).collect();
             if unknown.is_empty() {
-                return Ok(None);
+                return Ok(());
             }
             looked += unknown.len();
             if looked > MOST_PLACES {
-                return Ok(Some(TOO_FAR.to_owned()));
+                unseen.push(TOO_FAR.to_owned());
+                return Ok(());
             }
             for place in unknown {
                 let exists = match &place {
                     // An address with such a name would be that of the list of all.
                     Place::Queue(name) if name.is_empty() => false,
-                    Place::Queue(name) if is_unaddressable(name) => {
-                        seen.passed.insert(name.clone(), QueueDetails::default());
-                        true
-                    }
-                    Place::Exchange(name) => self.look_at_exchange(name, seen).await?,
-                    Place::Queue(name) => self.look_at_passed_queue(name, seen).await?,
+                    Place::Exchange(name) => self.look_at_exchange(name, seen, unseen).await?,
+                    Place::Queue(name) => self.look_at_passed_queue(name, seen, unseen).await?,
                 };
                 if !exists {
                     seen.absent.insert(place);
@@ -135,30 +172,35 @@ impl Api {
         }
     }
 
-    async fn exchange(&self, name: &str) -> Result<Option<ExchangeDetails>, String> {
-        self.get(&["exchanges", &self.vhost, name]).await.map_err(|refusal| refusal.of("exchanges"))
+    async fn exchange(&self, name: &str) -> Result<Option<ExchangeDetails>, Refusal> {
+        self.get(&["exchanges", &self.vhost, name]).await
     }
 
-    pub(super) async fn bindings(&self, queue: &str) -> Result<Vec<BindingDetails>, String> {
-        let bindings = self
-            .get(&["queues", &self.vhost, queue, "bindings"])
-            .await
-            .map_err(|it| it.of("bindings"))?;
-        Ok(bindings.unwrap_or_default())
+    pub(super) async fn bindings(&self, queue: &str) -> Result<Vec<BindingDetails>, Refusal> {
+        Ok(self.get(&["queues", &self.vhost, queue, "bindings"]).await?.unwrap_or_default())
     }
 
     /// The bindings that lead out of this exchange.
-    async fn destinations(&self, exchange: &str) -> Result<Vec<BindingDetails>, String> {
+    async fn destinations(&self, exchange: &str) -> Result<Vec<BindingDetails>, Refusal> {
         let path = ["exchanges", &self.vhost, exchange, "bindings", "source"];
-        let bindings = self.get(&path).await.map_err(|it| it.of("bindings"))?;
-        Ok(bindings.unwrap_or_default())
+        Ok(self.get(&path).await?.unwrap_or_default())
+    }
+
+    /// How many messages a queue has, those included that the broker is dead-lettering. Unlike its
+    /// statistics, which may be as old as `collect_statistics_interval` says, these numbers come
+    /// from the queue itself, each five seconds (3.10, 4.0 and 4.3).
+    pub(super) async fn messages(&self, queue: &str) -> Result<Option<u64>, String> {
+        const LIVE: [(&str, &str); 2] =
+            [("disable_stats", "true"), ("enable_queue_totals", "true")];
+        let found: Vec<QueueDetails> = self.list("queues", queue, &LIVE).await?;
+        Ok(found.into_iter().find(|found| found.name == queue).and_then(|found| found.messages))
     }
 
     /// The wait queues of the namespace, those of single queues included.
     async fn wait_queues(&self, names: &Names) -> Result<Vec<QueueDetails>, String> {
         let mut found: Vec<QueueDetails> = Vec::new();
         for prefix in [names.tier_prefix(), names.rung_prefix()] {
-            found.extend(self.list("queues", &prefix).await?);
+            found.extend(self.list("queues", &prefix, &[]).await?);
         }
         found.retain(|queue| names.of_wait_queue(&queue.name).is_some());
         Ok(found)
@@ -169,7 +211,7 @@ impl Api {
     async fn wait_exchanges(&self, names: &Names) -> Result<Vec<ExchangeDetails>, String> {
         let mut found: Vec<ExchangeDetails> = Vec::new();
         for prefix in [names.after_prefix(), names.ladder(), names.tier_prefix()] {
-            found.extend(self.list("exchanges", &prefix).await?);
+            found.extend(self.list("exchanges", &prefix, &[]).await?);
         }
         found.retain(|exchange| {
             let name = exchange.name.as_str();
@@ -183,16 +225,22 @@ impl Api {
     pub(super) async fn consumers(
         &self,
         names: &Names,
-    ) -> Result<BTreeMap<String, Vec<Subscription>>, String> {
+        unseen: &mut Vec<String>,
+    ) -> Result<BTreeMap<String, Option<Vec<Subscription>>>, String> {
+        let bound = self.destinations(&names.return_()).await.map_err(|it| it.of("bindings"))?;
         let mut found = BTreeMap::new();
-        for binding in self.destinations(&names.return_()).await? {
-            if binding.destination_type == "queue" {
-                let details = self.queue(&binding.destination).await?;
-                found.insert(
-                    binding.destination,
-                    details.map(|details| details.subscriptions).unwrap_or_default(),
-                );
-            }
+        for binding in bound.into_iter().filter(|binding| binding.destination_type == "queue") {
+            let queue = binding.destination;
+            let subscriptions = match self.queue(&queue).await {
+                // It was deleted meanwhile.
+                Ok(None) => Some(Vec::new()),
+                Ok(Some(details)) => details.subscriptions,
+                Err(refusal) => {
+                    refusal.noted(&format!("consumers of queue {queue:?}"), unseen)?;
+                    None
+                }
+            };
+            found.insert(queue, subscriptions);
         }
         Ok(found)
     }
@@ -202,6 +250,7 @@ impl Api {
         &self,
         kind: &'static str,
         part: &str,
+        more: &[(&str, &str)],
     ) -> Result<Vec<T>, String> {
         #[derive(Deserialize)]
         struct Page<T> {
@@ -215,7 +264,8 @@ impl Api {
             url.query_pairs_mut()
                 .append_pair("name", part)
                 .append_pair("page", &page.to_string())
-                .append_pair("page_size", "100");
+                .append_pair("page_size", "100")
+                .extend_pairs(more);
             let Some(Page { items, page_count }) =
                 self.fetch(url).await.map_err(|refusal| refusal.of(kind))?
             else {
@@ -227,6 +277,18 @@ impl Api {
             }
             page += 1;
         }
+    }
+}
+
+/// The answer to one question. If only this has none, that is noted.
+fn or_unseen<T>(
+    answer: Result<Option<T>, Refusal>,
+    what: &str,
+    unseen: &mut Vec<String>,
+) -> Result<Option<T>, String> {
+    match answer {
+        Ok(answer) => Ok(answer),
+        Err(refusal) => refusal.noted(what, unseen).map(|()| None),
     }
 }
 
@@ -258,15 +320,6 @@ mod tests {
     use rehop::Settings;
 
     #[test]
-    fn only_names_that_are_left_out_of_a_path_have_no_address() {
-        for (name, expected) in
-            [(".", true), ("..", true), ("...", false), ("a.", false), ("", false)]
-        {
-            assert_eq!(is_unaddressable(name), expected, "{name:?}");
-        }
-    }
-
-    #[test]
     fn of_the_dead_letter_exchanges_those_are_looked_at_that_the_settings_do_not_ask_for() {
         let mut settings = Settings::default();
         settings.namespace = "ns".to_owned();
@@ -282,7 +335,7 @@ mod tests {
     #[test]
     fn only_what_is_stuck_in_both_samples_is_stuck() {
         let sample = |stuck: [u64; 2]| -> BTreeMap<String, QueueDetails> {
-            let of = |messages_dlx| QueueDetails { messages_dlx, ..QueueDetails::default() };
+            let of = |stuck| QueueDetails { messages_dlx: Some(stuck), ..QueueDetails::default() };
             ["a", "b"]
                 .into_iter()
                 .zip(stuck)
@@ -291,6 +344,7 @@ mod tests {
         };
         let mut first = sample([3, 2]);
         lasting(&mut first, &sample([0, 5]));
-        assert_eq!(first.values().map(|details| details.messages_dlx).collect::<Vec<_>>(), [0, 2]);
+        let stuck: Vec<_> = first.values().map(|details| details.messages_dlx).collect();
+        assert_eq!(stuck, [Some(0), Some(2)]);
     }
 }

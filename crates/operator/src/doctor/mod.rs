@@ -30,24 +30,28 @@ mod management;
 mod observed;
 mod parked_since;
 mod plan;
+mod policies;
 mod prune;
 mod pruning;
 mod report;
 mod resting;
 mod routing;
 mod subject;
+mod untold;
 mod users;
 
 use std::time::SystemTime;
 
 pub use check::{Check, Severity};
 pub use plan::{Action, Plan, Planned};
+pub use policies::unfit_for_policies;
 pub use prune::{Prunable, Unused, Verdict};
 pub use pruning::{Pruned, Pruning, prune, unused};
 pub use report::{Finding, Report};
 pub use resting::harm_of_looking;
 
 use look::Look;
+use untold::{untold, untold_policies};
 
 use rehop::Error;
 use rehop::Settings;
@@ -67,7 +71,8 @@ pub async fn examine(settings: &Settings) -> Result<Report, Error> {
     let mut look = Look::at(settings).await?;
     look.at_heads_of_parked_queues().await?;
     let findings = checks::findings(&look.subject, &look.seen, Timestamp::from(SystemTime::now()));
-    let unseen = std::mem::take(&mut look.seen.unseen);
+    let mut unseen = std::mem::take(&mut look.seen.unseen);
+    unseen.extend(look.seen.management.iter().flat_map(|seen| untold(&look.subject, seen)));
     look.end().await;
     Ok(Report::new(findings, unseen))
 }
@@ -81,7 +86,9 @@ pub async fn examine(settings: &Settings) -> Result<Report, Error> {
 pub async fn verify(settings: &Settings) -> Result<Report, Error> {
     let look = Look::at(settings).await?;
     let findings = checks::findings(&look.subject, &look.seen, Timestamp::from(SystemTime::now()));
-    let unseen = look.seen.unseen.clone();
+    let mut unseen = look.seen.unseen.clone();
+    let policies = |seen| untold_policies(&look.subject, seen);
+    unseen.extend(look.seen.management.iter().flat_map(policies));
     look.end().await;
     Ok(Report::new(findings, unseen).drift())
 }

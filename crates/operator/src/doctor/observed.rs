@@ -119,6 +119,8 @@ pub(super) struct Management {
     pub(super) passed: BTreeMap<String, QueueDetails>,
     /// What would be on their way, and does not exist.
     pub(super) absent: BTreeSet<Place>,
+    /// What the API could not be asked about, which is said elsewhere.
+    pub(super) refused: BTreeSet<Place>,
     /// The bindings of exchanges to each exchange that the topology binds others to.
     pub(super) sources: BTreeMap<String, Vec<BindingDetails>>,
     /// All queues of the namespace whose names are those of wait queues: tiers and rungs of the
@@ -128,14 +130,17 @@ pub(super) struct Management {
     /// but for the one of the shared tiers.
     pub(super) wait_exchanges: Vec<ExchangeDetails>,
     /// The consumers of the namespace's work queues, by queue, those included that the settings do
-    /// not name.
-    pub(super) consumers: BTreeMap<String, Vec<Subscription>>,
+    /// not name. `None` if they are not known, or not all of them.
+    pub(super) consumers: BTreeMap<String, Option<Vec<Subscription>>>,
     pub(super) nodes: Vec<Node>,
+    /// Of the node that answered. Asked for only where the nodes tell no version.
+    pub(super) overview: Option<Overview>,
     pub(super) flags: Vec<Flag>,
 }
 
-/// A queue as the management API shows it. Counts are missing until the broker has taken its first
-/// sample.
+/// A queue as the management API shows it. What is `None` it does not tell: counts until the broker
+/// has taken its first sample; counts, consumers and, on 4.0, policies where the broker collects no
+/// statistics.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct QueueDetails {
@@ -148,20 +153,21 @@ pub(super) struct QueueDetails {
     pub(super) policy: Option<String>,
     #[serde(deserialize_with = "lenient")]
     pub(super) operator_policy: Option<String>,
-    #[serde(rename = "effective_policy_definition", deserialize_with = "object")]
-    pub(super) effective_policy: Map<String, Value>,
+    #[serde(rename = "effective_policy_definition", deserialize_with = "object_if_told")]
+    pub(super) effective_policy: Option<Map<String, Value>>,
     #[serde(deserialize_with = "lenient")]
     pub(super) messages: Option<u64>,
+    /// Only quorum queues have it.
     #[serde(deserialize_with = "lenient")]
-    pub(super) messages_dlx: u64,
+    pub(super) messages_dlx: Option<u64>,
     #[serde(deserialize_with = "lenient")]
-    pub(super) consumers: u32,
+    pub(super) consumers: Option<u32>,
     #[serde(rename = "consumer_details", deserialize_with = "lenient")]
-    pub(super) subscriptions: Vec<Subscription>,
+    pub(super) subscriptions: Option<Vec<Subscription>>,
     #[serde(deserialize_with = "lenient")]
-    pub(super) members: Vec<String>,
+    pub(super) members: Option<Vec<String>>,
     #[serde(deserialize_with = "lenient")]
-    pub(super) online: Vec<String>,
+    pub(super) online: Option<Vec<String>>,
 }
 
 /// How the broker delays returned messages (4.3): for `least` times the delivery count, and for
@@ -182,6 +188,9 @@ pub(super) const LIMIT_OUT_OF_REACH: i64 = 1_000_000;
 pub(super) enum DeliveryLimit {
     /// Nothing sets it, so the broker's default applies.
     Unset,
+    /// The API does not tell what a policy sets, or what a negative limit means depends on a version
+    /// that it does not tell.
+    Unknown,
     /// As often as it happens.
     Unlimited,
     At(i64),
@@ -232,13 +241,14 @@ pub(super) struct ExchangeDetails {
 #[serde(default)]
 pub(super) struct Node {
     pub(super) name: String,
-    pub(super) running: bool,
     #[serde(deserialize_with = "lenient")]
-    pub(super) mem_alarm: bool,
+    pub(super) running: Option<bool>,
     #[serde(deserialize_with = "lenient")]
-    pub(super) disk_free_alarm: bool,
+    pub(super) mem_alarm: Option<bool>,
     #[serde(deserialize_with = "lenient")]
-    pub(super) partitions: Vec<String>,
+    pub(super) disk_free_alarm: Option<bool>,
+    #[serde(deserialize_with = "lenient")]
+    pub(super) partitions: Option<Vec<String>>,
     #[serde(deserialize_with = "lenient")]
     pub(super) applications: Vec<Application>,
 }
@@ -248,6 +258,17 @@ pub(super) struct Node {
 pub(super) struct Application {
     pub(super) name: String,
     pub(super) version: String,
+}
+
+/// The broker as a whole.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Overview {
+    #[serde(rename = "rabbitmq_version", deserialize_with = "lenient")]
+    pub(super) version: Option<String>,
+    /// Whether it collects no statistics, or shows none.
+    #[serde(rename = "disable_stats", deserialize_with = "lenient")]
+    pub(super) is_without_statistics: bool,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -270,14 +291,16 @@ impl ExchangeDetails {
 impl Management {
     /// The version of any node.
     pub(super) fn version(&self) -> Option<&str> {
-        self.nodes.iter().find_map(Node::version)
+        let overview = || self.overview.as_ref().and_then(|overview| overview.version.as_deref());
+        self.nodes.iter().find_map(Node::version).or_else(overview)
     }
 
     /// Whether quorum queues look after their consumers themselves (from 4.3 on): they give each
     /// the ack timeout that it asks for, and wait for those whose node has died.
     pub(super) fn queues_time_consumers(&self) -> bool {
         // A stopped node does not tell its version.
-        self.version().is_some() && !self.nodes.iter().any(|node| node.is_before([4, 3]))
+        self.version().is_some_and(|version| !is_before(version, [4, 3]))
+            && !self.nodes.iter().any(|node| node.is_before([4, 3]))
     }
 }
 
@@ -295,15 +318,30 @@ impl Node {
 
     /// Whether it is known to run a version before this one, such as `[4, 3]`.
     pub(super) fn is_before(&self, version: [u32; 2]) -> bool {
-        let parts = self.version().map(|own| own.split('.').map(|part| part.parse().unwrap_or(0)));
-        parts.is_some_and(|parts| parts.take(2).collect::<Vec<u32>>() < version.to_vec())
+        self.version().is_some_and(|own| is_before(own, version))
     }
+}
+
+fn is_before(own: &str, version: [u32; 2]) -> bool {
+    let parts = own.split('.').map(|part| part.parse().unwrap_or(0));
+    parts.take(2).collect::<Vec<u32>>() < version.to_vec()
 }
 
 impl QueueDetails {
     /// The number of a policy's key, such as `delivery-limit`.
     pub(super) fn policy_number(&self, key: &str) -> Option<i64> {
-        self.effective_policy.get(key).and_then(Value::as_i64)
+        self.by_policy(key).and_then(Value::as_i64)
+    }
+
+    /// What a policy sets, as far as the API tells.
+    pub(super) fn by_policy(&self, key: &str) -> Option<&Value> {
+        self.effective_policy.as_ref()?.get(key)
+    }
+
+    /// For overflow and delayed retries of quorum queues a policy overrides the argument; for
+    /// dead-lettering the argument overrides a policy (3.10, 4.0 and 4.3).
+    fn policy_wins(&self, key: &str) -> bool {
+        self.kind == "quorum" && matches!(key, "overflow" | "delayed-retry-type")
     }
 
     /// The number of an argument; `key` is without its `x-`.
@@ -325,25 +363,24 @@ impl QueueDetails {
     pub(super) fn delivery_limit(&self, version: Option<&str>) -> DeliveryLimit {
         let [argument, policy] =
             [self.argument_number("delivery-limit"), self.policy_number("delivery-limit")];
-        let is_old = version.is_some_and(|version| version.starts_with("3."));
+        if self.effective_policy.is_none() {
+            return DeliveryLimit::Unknown;
+        }
+        let is_old = version.map(|version| version.starts_with("3."));
         let set = argument.into_iter().chain(policy);
-        match (set.clone().filter(|limit| *limit >= 0).min(), set.min()) {
-            (_, None) => DeliveryLimit::Unset,
-            (_, Some(..0)) if is_old => DeliveryLimit::At(0),
-            (Some(limit), _) => DeliveryLimit::At(limit),
-            (None, Some(_)) => DeliveryLimit::Unlimited,
+        match (set.clone().filter(|limit| *limit >= 0).min(), set.min(), is_old) {
+            (_, None, _) => DeliveryLimit::Unset,
+            (_, Some(..0), None) => DeliveryLimit::Unknown,
+            (_, Some(..0), Some(true)) => DeliveryLimit::At(0),
+            (Some(limit), _, _) => DeliveryLimit::At(limit),
+            (None, Some(_), _) => DeliveryLimit::Unlimited,
         }
     }
 
-    /// The text that is in effect. For overflow and delayed retries a policy overrides the
-    /// argument; for dead-lettering the argument overrides a policy (3.10, 4.0 and 4.3).
+    /// The text that is in effect, as far as the API tells.
     pub(super) fn text(&self, key: &str) -> Option<&str> {
-        let (argument, policy) =
-            (self.arguments.get(&format!("x-{key}")), self.effective_policy.get(key));
-        let value = match key {
-            "overflow" | "delayed-retry-type" if self.kind == "quorum" => policy.or(argument),
-            _ => argument.or(policy),
-        };
+        let (argument, policy) = (self.arguments.get(&format!("x-{key}")), self.by_policy(key));
+        let value = if self.policy_wins(key) { policy.or(argument) } else { argument.or(policy) };
         value.and_then(Value::as_str)
     }
 
@@ -377,7 +414,8 @@ impl QueueDetails {
 
     /// Whether a policy sets anything of the delayed retries.
     pub(super) fn has_delayed_retry_policy(&self) -> bool {
-        self.effective_policy.keys().any(|key| key.starts_with("delayed-retry-"))
+        let keys = self.effective_policy.iter().flat_map(Map::keys);
+        keys.into_iter().any(|key| key.starts_with("delayed-retry-"))
     }
 
     /// Where a policy's key comes from, to be named in a finding.
@@ -466,6 +504,18 @@ fn lenient<'de, D: Deserializer<'de>, T: Default + for<'a> Deserialize<'a>>(
 /// Erlang cannot tell an empty object from an empty list, so one may come as the other.
 fn object<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Map<String, Value>, D::Error> {
     lenient(deserializer)
+}
+
+/// The same for an object that may be missing. No policy is shown as an empty object, or as null.
+fn object_if_told<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Map<String, Value>>, D::Error> {
+    Ok(match Value::deserialize(deserializer)? {
+        Value::Object(object) => Some(object),
+        Value::Null => Some(Map::new()),
+        Value::Array(list) if list.is_empty() => Some(Map::new()),
+        _ => None,
+    })
 }
 
 #[cfg(test)]

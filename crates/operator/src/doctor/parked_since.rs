@@ -2,15 +2,21 @@
 
 use lapin::BasicProperties;
 
+use crate::parked::belief::believed;
 use rehop::Timestamp;
+use rehop::internals::Names;
 use rehop::internals::at_rest::read;
 use rehop::internals::names::EXPIRES_AT;
 
 /// When a message was parked: as rehop wrote it, at its last failure, or when the broker
 /// dead-lettered it. Of a message that has none of these, only the first delivery is known. Anybody
-/// may have written these headers, so what is not understood is passed over.
-pub(super) fn parked_since(properties: &BasicProperties) -> Option<Timestamp> {
-    let at_rest = read(properties, EXPIRES_AT);
+/// may have written these headers, so what is not to be believed, or not understood, is passed over.
+pub(super) fn parked_since(
+    names: &Names,
+    exchange: &str,
+    properties: &BasicProperties,
+) -> Option<Timestamp> {
+    let at_rest = read(&believed(names, exchange, properties, EXPIRES_AT), EXPIRES_AT);
     let failed = at_rest.errors.last().map(|error| error.at);
     let dead_lettered = at_rest.deaths.first().and_then(|death| death.at);
     [at_rest.parked_at, failed, dead_lettered].into_iter().flatten().max().or(at_rest.first_seen)
@@ -29,6 +35,7 @@ mod tests {
     fn death(seconds: u64) -> AMQPValue {
         let mut table = FieldTable::default();
         table.insert("queue".into(), AMQPValue::LongString("orders".into()));
+        table.insert("exchange".into(), AMQPValue::LongString("ns.return".into()));
         table.insert("reason".into(), AMQPValue::LongString("delivery_limit".into()));
         table.insert("time".into(), AMQPValue::Timestamp(seconds));
         AMQPValue::FieldArray(FieldArray::from(vec![AMQPValue::FieldTable(table)]))
@@ -39,7 +46,8 @@ mod tests {
         for (name, value) in headers {
             table.insert((*name).into(), value.clone());
         }
-        parked_since(&BasicProperties::default().with_headers(table))
+        let properties = BasicProperties::default().with_headers(table);
+        parked_since(&Names::new("ns"), "ns.park", &properties)
             .map(|since| since.as_millis() - THEN)
     }
 

@@ -69,8 +69,11 @@ pub enum Verdict {
     HasMessages,
     /// Somebody consumes from it.
     HasConsumers,
-    /// The broker has not counted its messages yet.
+    /// How many messages or consumers it has is not known: the broker has not counted them yet, or
+    /// collects no statistics.
     NotCounted,
+    /// It is empty, and the management API does not show the consumers of each work queue.
+    UseUnknown,
     /// An exchange that is needed by a wait queue that stays.
     Needed,
     /// It has the name of such an object, but not the arguments.
@@ -88,7 +91,12 @@ impl Verdict {
             Self::InUse => "a running consumer with other settings uses it",
             Self::HasMessages => "it has messages",
             Self::HasConsumers => "it has consumers",
-            Self::NotCounted => "the broker has not counted its messages yet",
+            Self::NotCounted => {
+                "the broker has not counted its messages and consumers yet, or collects no statistics"
+            }
+            Self::UseUnknown => {
+                "it is empty, but may be in use: the management API does not show all consumers"
+            }
             Self::Needed => "a wait queue that stays needs it",
             Self::NotOurs => "its arguments are not those that rehop declares",
         }
@@ -163,16 +171,18 @@ fn verdict(
 ) -> Verdict {
     let ttl = details.arguments.get("x-message-ttl").and_then(Value::as_u64);
     let leads_to = details.arguments.get("x-dead-letter-exchange").and_then(Value::as_str);
-    if ttl.map(Duration::from_millis) != Some(delay) || leads_to != Some(then) {
+    let is_quorum = details.kind == "quorum";
+    if !is_quorum || ttl.map(Duration::from_millis) != Some(delay) || leads_to != Some(then) {
         return Verdict::NotOurs;
     }
     match (details.consumers, details.messages) {
         _ if !is_free => Verdict::InUse,
-        (1.., _) => Verdict::HasConsumers,
-        (0, None) => Verdict::NotCounted,
-        (0, Some(1..)) => Verdict::HasMessages,
-        (0, Some(0)) if users.silent().is_empty() => Verdict::Removable,
-        (0, Some(0)) => Verdict::MayBeInUse,
+        (Some(1..), _) => Verdict::HasConsumers,
+        (_, Some(1..)) => Verdict::HasMessages,
+        (None, _) | (_, None) => Verdict::NotCounted,
+        (Some(0), Some(0)) if !users.unseen().is_empty() => Verdict::UseUnknown,
+        (Some(0), Some(0)) if users.silent().is_empty() => Verdict::Removable,
+        (Some(0), Some(0)) => Verdict::MayBeInUse,
     }
 }
 
@@ -180,6 +190,7 @@ fn used_by(verdict: Verdict, announced: Vec<String>, users: &Users) -> Vec<Strin
     match verdict {
         Verdict::InUse => announced,
         Verdict::MayBeInUse => users.silent(),
+        Verdict::UseUnknown => users.unseen(),
         Verdict::Removable
         | Verdict::HasMessages
         | Verdict::HasConsumers
@@ -208,6 +219,7 @@ fn between_rungs(
     let verdict = match behind.map(|queue| queue.verdict) {
         _ if !is_ours(details, &names.return_()) => Verdict::NotOurs,
         None if !announced.is_empty() => Verdict::InUse,
+        None if !users.unseen().is_empty() => Verdict::UseUnknown,
         None => Verdict::Removable,
         Some(verdict @ (Verdict::Removable | Verdict::MayBeInUse)) => verdict,
         Some(_) => Verdict::Needed,
@@ -238,6 +250,8 @@ fn foot(
         Verdict::InUse
     } else if kept.any(|verdict| !matches!(verdict, Verdict::Removable | Verdict::MayBeInUse)) {
         Verdict::Needed
+    } else if !users.unseen().is_empty() {
+        Verdict::UseUnknown
     } else if !users.silent().is_empty() {
         Verdict::MayBeInUse
     } else {

@@ -3,7 +3,8 @@
 //! A quorum queue cannot be deleted on the condition that it is empty: RabbitMQ closes the
 //! connection over `if-empty` and `if-unused` (3.10, 4.0 and 4.3). So a queue is first unbound,
 //! which keeps new messages out; then its messages are counted again; and only an empty one is
-//! deleted. Only the management API counts messages that the broker is dead-lettering.
+//! deleted. Only the management API counts messages that the broker is dead-lettering. What it does
+//! not tell is not zero: a queue of which something is not known stays.
 
 use std::future::Future;
 
@@ -216,10 +217,7 @@ impl Pruner<'_> {
         }
         let users = match is_stopped() {
             true => Err(STOPPED.to_owned()),
-            false => {
-                let consumers = self.api.consumers(self.names).await;
-                consumers.map(|consumers| Users::of(self.names.namespace(), &consumers))
-            }
+            false => self.users().await,
         };
         let mut still_unbound = StillUnbound::default();
         for Unbound { unused, sources } in unbound {
@@ -275,6 +273,13 @@ impl Pruner<'_> {
         Ok(pruned)
     }
 
+    /// Who uses which wait queues by now.
+    async fn users(&self) -> Result<Users, String> {
+        let mut consumers = self.api.consumers(self.names, &mut Vec::new()).await?;
+        self.eyes.doubt(&mut consumers).await.map_err(|error| error.to_string())?;
+        Ok(Users::of(self.names.namespace(), &consumers))
+    }
+
     async fn unbind(&self, unused: &Unused, sources: &[String]) -> Result<(), Error> {
         for source in sources {
             bind(&self.eyes, self.names, unused, source, false).await?;
@@ -292,7 +297,7 @@ impl Pruner<'_> {
     /// The exchanges of rehop's that lead to the queue. Another one is an obstacle: whoever bound
     /// the queue to it wants it.
     async fn sources(&self, unused: &Unused) -> Result<Vec<String>, String> {
-        let bindings = self.api.bindings(&unused.name).await?;
+        let bindings = self.api.bindings(&unused.name).await.map_err(|it| it.of("bindings"))?;
         let sources = bindings.into_iter().map(|binding| binding.source);
         // Every queue is bound to the default exchange, whose name is empty.
         let sources: Vec<_> = sources.filter(|source| !source.is_empty()).collect();
@@ -310,16 +315,17 @@ impl Pruner<'_> {
     async fn obstacle(&self, unused: &Unused, users: &Users) -> Option<String> {
         let looked = async {
             Ok::<_, String>((
-                self.api.queue(&unused.name).await?,
-                self.api.bindings(&unused.name).await?,
+                self.api.queue(&unused.name).await.map_err(|it| it.of("queues"))?,
+                self.api.bindings(&unused.name).await.map_err(|it| it.of("bindings"))?,
+                self.api.messages(&unused.name).await?,
             ))
         };
-        let (details, bindings) = match looked.await {
+        let (details, bindings, messages) = match looked.await {
             Ok(looked) => looked,
             Err(problem) => return Some(problem),
         };
         let Some(details) = details else { return Some("somebody else has deleted it".to_owned()) };
-        let is_bound = |binding: &BindingDetails| self.is_ours(&binding.source);
+        let is_bound = |binding: &BindingDetails| !binding.source.is_empty();
         if bindings.iter().any(is_bound)
             || !users.of_queue(self.names.without_namespace(&unused.name)).is_empty()
         {
@@ -328,9 +334,13 @@ impl Pruner<'_> {
         if unused.verdict == Verdict::Removable && !users.silent().is_empty() {
             return Some(Verdict::MayBeInUse.as_str().to_owned());
         }
-        match (details.messages, self.eyes.ready(&unused.name).await) {
-            (_, Err(error)) => Some(error.to_string()),
-            (Some(0), Ok(0)) if details.consumers == 0 => None,
+        if !users.unseen().is_empty() {
+            return Some(Verdict::UseUnknown.as_str().to_owned());
+        }
+        match (messages, details.consumers, self.eyes.queue(&unused.name).await) {
+            (_, _, Err(error)) => Some(error.to_string()),
+            (Some(0), Some(0), Ok((0, 0))) => None,
+            (None, _, _) | (_, None, _) => Some(Verdict::NotCounted.as_str().to_owned()),
             _ => Some("messages or consumers came meanwhile".to_owned()),
         }
     }
@@ -341,7 +351,7 @@ impl Pruner<'_> {
         match self.api.queue(&own.rung(delay)).await {
             Ok(None) => None,
             Ok(Some(_)) => Some(Verdict::Needed.as_str().to_owned()),
-            Err(problem) => Some(problem),
+            Err(refusal) => Some(refusal.of("queues")),
         }
     }
 

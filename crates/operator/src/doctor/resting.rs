@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::checks::{argument_limit, delayed_retry, delivery_limit};
 use super::report::Finding;
+use super::untold::UNTOLD;
 use crate::management::Api;
 use rehop::Error;
 use rehop::Settings;
@@ -22,18 +23,24 @@ const WITHIN: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 ///
-/// When the management API that the settings name cannot be used.
+/// When the management API that the settings name cannot be used, or does not show policies.
 pub async fn harm_of_looking(settings: &Settings, queue: &str) -> Result<Option<Finding>, Error> {
     let mut settings = settings.clone();
     settings.broker.timeout = settings.broker.timeout.min(WITHIN);
     let unusable = |problem: String| Error::Management { problem: problem.into() };
     let Some(api) = Api::of(&settings) else { return Ok(None) };
-    let details = api.map_err(unusable)?.queue(queue).await.map_err(unusable)?;
+    let details = api.map_err(unusable)?.queue(queue).await;
+    let details = details.map_err(|refusal| unusable(refusal.of("queues")))?;
     let wanted = resting(&Names::new(&settings.namespace), queue);
-    Ok(wanted.zip(details).and_then(|(wanted, details)| {
-        let checks = [argument_limit, delivery_limit, delayed_retry];
-        checks.into_iter().find_map(|check| check(&wanted, &details))
-    }))
+    let Some((wanted, details)) = wanted.zip(details) else { return Ok(None) };
+    let checks = [argument_limit, delivery_limit, delayed_retry];
+    match checks.into_iter().find_map(|check| check(&wanted, &details)) {
+        None if details.effective_policy.is_none() => {
+            let what = "it does not show the policies that apply to queue";
+            Err(unusable(format!("{what} {queue:?}: {UNTOLD}")))
+        }
+        found => Ok(found),
+    }
 }
 
 /// Any queue but the two of the namespace is a parked one, whose name is free. All three kinds have

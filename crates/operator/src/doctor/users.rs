@@ -14,14 +14,22 @@ pub(super) struct Users {
     announced: BTreeMap<String, BTreeSet<String>>,
     /// The work queues that have consumers which announce nothing.
     silent: BTreeSet<String>,
+    /// The work queues whose consumers are not known.
+    unseen: BTreeSet<String>,
 }
 
 impl Users {
     /// From the consumers of each work queue.
-    pub(super) fn of(namespace: &str, consumers: &BTreeMap<String, Vec<Subscription>>) -> Self {
+    pub(super) fn of(
+        namespace: &str,
+        consumers: &BTreeMap<String, Option<Vec<Subscription>>>,
+    ) -> Self {
         let mut users = Self::default();
         for (queue, subscriptions) in consumers {
-            for Subscription { arguments, .. } in subscriptions {
+            if subscriptions.is_none() {
+                users.unseen.insert(queue.clone());
+            }
+            for Subscription { arguments, .. } in subscriptions.iter().flatten() {
                 let text = |name: &str| arguments.get(name).and_then(Value::as_str);
                 match (text(NAMESPACE), text(WAITS_IN)) {
                     (Some(own), Some(waits_in)) if own == namespace => {
@@ -55,5 +63,10 @@ impl Users {
     /// The work queues that have consumers of which nothing is known.
     pub(super) fn silent(&self) -> Vec<String> {
         self.silent.iter().cloned().collect()
+    }
+
+    /// The work queues that may have consumers which nobody has seen.
+    pub(super) fn unseen(&self) -> Vec<String> {
+        self.unseen.iter().cloned().collect()
     }
 }

@@ -4,6 +4,7 @@ mod http;
 pub mod stats;
 pub(crate) mod unlisted;
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::{Client, StatusCode, Url};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -26,14 +27,38 @@ pub struct Api {
 
 /// The answer that the API gave in place of what was asked for: a text that names no credentials.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal(String);
+pub struct Refusal {
+    problem: String,
+    /// Whether only this question has no answer. Otherwise no other would have one either.
+    is_of_one: bool,
+}
 
 impl Refusal {
+    /// Notes that this alone could not be seen.
+    ///
+    /// # Errors
+    ///
+    /// When nothing else could be seen either.
+    pub(crate) fn noted(self, what: &str, unseen: &mut Vec<String>) -> Result<(), String> {
+        let is_of_one = self.is_of_one;
+        let text = self.of(what);
+        match is_of_one {
+            true => {
+                unseen.push(text);
+                Ok(())
+            }
+            false => Err(text),
+        }
+    }
+
     /// What could not be seen, and why.
     pub fn of(self, what: &str) -> String {
-        format!("{what}: {}", self.0)
+        format!("{what}: {}", self.problem)
     }
 }
+
+/// What is encoded in a part of a path: the API answers 400 to brackets, for instance.
+const IN_PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 impl Api {
     /// The API that the settings name; `None` if they name none.
@@ -68,22 +93,32 @@ impl Api {
 
     /// What is at this path below `/api`; `None` if it does not exist.
     pub async fn get<T: DeserializeOwned>(&self, path: &[&str]) -> Result<Option<T>, Refusal> {
+        // They are left out of a path, however they are encoded.
+        if let Some(name) = path.iter().find(|name| matches!(**name, "." | "..")) {
+            let problem = format!("no address of the management API can have the name {name:?}");
+            return Err(Refusal { problem, is_of_one: true });
+        }
         self.fetch(self.address(path)).await
     }
 
     pub fn address(&self, path: &[&str]) -> Url {
         let mut url = self.url.clone();
-        // A URL of HTTP always has a path.
-        if let Ok(mut segments) = url.path_segments_mut() {
-            segments.pop_if_empty().push("api").extend(path);
+        let mut whole = format!("{}/api", url.path().trim_end_matches('/'));
+        for part in path {
+            whole.push('/');
+            whole.extend(utf8_percent_encode(part, IN_PATH));
         }
+        url.set_path(&whole);
         url
     }
 
     /// `None` if it does not exist.
     pub async fn fetch<T: DeserializeOwned>(&self, url: Url) -> Result<Option<T>, Refusal> {
-        let failed =
-            |problem: String| Refusal(format!("the management API at {}: {problem}", self.shown));
+        let refusal = |problem: String, is_of_one| Refusal {
+            problem: format!("the management API at {}: {problem}", self.shown),
+            is_of_one,
+        };
+        let failed = |problem: String| refusal(problem, false);
         let request = self.client.get(url).basic_auth(&self.user, Some(&self.password));
         let answer = request.send().await.map_err(|error| failed(describe(&error)))?;
         let status = answer.status();
@@ -95,10 +130,10 @@ impl Api {
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
                 Err(failed(unauthorised(&self.user, &body)))
             }
-            status if !status.is_success() => Err(failed(format!("it answered {status}"))),
-            _ => serde_json::from_slice(&body)
-                .map(Some)
-                .map_err(|_| failed("its answer is not understood; is this RabbitMQ?".to_owned())),
+            status if !status.is_success() => Err(refusal(format!("it answered {status}"), true)),
+            _ => serde_json::from_slice(&body).map(Some).map_err(|_| {
+                refusal("its answer is not understood; is this RabbitMQ?".to_owned(), true)
+            }),
         }
     }
 }
@@ -159,6 +194,27 @@ mod tests {
             .unwrap_or_else(|problem| panic!("{problem}"));
         let url = api.address(&["queues", &api.vhost, "or/ders?"]);
         assert_eq!(url.as_str(), "http://rabbit:15672/behind/api/queues/a%2Fb/or%2Fders%3F");
+        for (name, encoded) in [
+            ("x[2", "x%5B2"),
+            ("a|b", "a%7Cb"),
+            ("a^b", "a%5Eb"),
+            ("a%2Fb \u{fc}", "a%252Fb%20%C3%BC"),
+            ("...", "..."),
+            ("orders.v2-a_b~c", "orders.v2-a_b~c"),
+        ] {
+            let url = api.address(&["queues", name]);
+            let expected = format!("http://rabbit:15672/behind/api/queues/{encoded}");
+            assert_eq!(url.as_str(), expected, "{name:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_name_that_no_address_can_have_is_refused_without_a_question() {
+        let api = api("http://rabbit", |_| {}).unwrap_or_else(|problem| panic!("{problem}"));
+        for name in [".", ".."] {
+            let refused = api.get::<serde_json::Value>(&["queues", "a", name]).await.unwrap_err();
+            assert!(refused.is_of_one && refused.of("a queue").contains("no address"), "{name}");
+        }
     }
 
     #[test]

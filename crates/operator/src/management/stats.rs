@@ -18,9 +18,29 @@ pub struct QueueStats {
     /// How many messages have expired, and cannot be dead-lettered for now.
     #[serde(rename = "messages_dlx")]
     pub stuck: Option<u64>,
-    /// Missing until the queue has had a message.
+    /// Missing until the queue has had a message, and where the broker keeps no rates.
     #[serde(rename = "message_stats")]
     pub rates: Option<Rates>,
+    /// Whether the broker keeps rates: only then is what is missing among them 0.
+    #[serde(skip)]
+    pub has_rates: bool,
+}
+
+/// What the broker as a whole says of its statistics.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Kept {
+    rates_mode: Option<String>,
+    #[serde(rename = "disable_stats")]
+    is_without_statistics: bool,
+}
+
+impl Kept {
+    /// `management.rates_mode = none` keeps none (4.3), and `management.disable_stats` shows none
+    /// (4.0), although the broker then still counts messages.
+    fn has_rates(&self) -> bool {
+        !self.is_without_statistics && self.rates_mode.as_ref().is_some_and(|mode| mode != "none")
+    }
 }
 
 /// In messages a second. What has never happened is missing in the answer, and 0.
@@ -44,24 +64,28 @@ pub struct Rate {
 }
 
 impl QueueStats {
-    /// The rates, if the broker collects statistics.
+    /// The rates, if the broker keeps them and has counted.
     pub fn rates(&self) -> Option<Rates> {
-        self.held.map(|_| self.rates.clone().unwrap_or_default())
+        self.held.filter(|_| self.has_rates).map(|_| self.rates.clone().unwrap_or_default())
     }
 }
 
 impl Api {
-    /// What is counted of these queues; nothing for one that does not exist.
+    /// What is counted of these queues; nothing for one that does not exist, or that the API alone
+    /// cannot tell of.
     ///
     /// # Errors
     ///
     /// When the API cannot be used. The text names no credentials.
     pub async fn stats(&self, queues: Vec<String>) -> Result<Vec<(String, QueueStats)>, String> {
+        let kept = self.get::<Kept>(&["overview"]).await;
+        let kept = kept.map_err(|refusal| refusal.of("statistics"))?.unwrap_or_default();
+        let has_rates = kept.has_rates();
         let asked = stream::iter(queues).map(|queue| async move {
-            let found = self.get::<QueueStats>(&["queues", &self.vhost, &queue]).await;
-            found
-                .map(|stats| stats.map(|stats| (queue, stats)))
-                .map_err(|refusal| refusal.of("queues"))
+            match self.get::<QueueStats>(&["queues", &self.vhost, &queue]).await {
+                Ok(stats) => Ok(stats.map(|stats| (queue, QueueStats { has_rates, ..stats }))),
+                Err(refusal) => refusal.noted("queues", &mut Vec::new()).map(|()| None),
+            }
         });
         let found: Vec<_> = asked.buffer_unordered(AT_A_TIME).try_collect().await?;
         Ok(found.into_iter().flatten().collect())
@@ -76,7 +100,10 @@ mod tests {
 
     #[test]
     fn what_has_not_happened_is_zero_and_what_is_not_counted_is_unknown() {
-        let read = |answer| serde_json::from_value::<QueueStats>(answer).unwrap();
+        let read = |answer| {
+            let stats = serde_json::from_value::<QueueStats>(answer).unwrap();
+            QueueStats { has_rates: true, ..stats }
+        };
         let busy = read(json!({
             "name": "orders",
             "messages_unacknowledged": 3,
@@ -90,5 +117,17 @@ mod tests {
         );
         assert_eq!(read(json!({"messages_unacknowledged": 0})).rates(), Some(Rates::default()));
         assert_eq!(read(json!({"name": "orders"})).rates(), None);
+        let only_counted = QueueStats { has_rates: false, ..busy };
+        assert_eq!((only_counted.held, only_counted.rates()), (Some(3), None));
+        for (overview, expected) in [
+            (json!({"rates_mode": "basic", "disable_stats": false}), true),
+            (json!({"rates_mode": "detailed"}), true),
+            (json!({"rates_mode": "none"}), false),
+            (json!({"rates_mode": "basic", "disable_stats": true}), false),
+            (json!({}), false),
+        ] {
+            let kept = serde_json::from_value::<Kept>(overview.clone()).unwrap();
+            assert_eq!(kept.has_rates(), expected, "{overview}");
+        }
     }
 }

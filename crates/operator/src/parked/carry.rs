@@ -168,7 +168,7 @@ impl<'a> Carrier<'a> {
             let look = Look::new(self.session, self.queue)?
                 .asking(self.job.limit.is_own())
                 .with_prefetch(self.job.prefetch);
-            let mut look = look.moving(self.job.in_flight);
+            let mut look = look.moving(self.job.in_flight).expecting(left);
             let end = self.round(&mut look, &mut under_way, left).await;
             let given_back = look.give_back().await;
             // If an error ends the operation, only this says what was moved.

@@ -32,8 +32,11 @@ use rehop::internals::names::EDITED_AT;
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct EditRequest {
-    /// The message's chain. There must be one message of it.
+    /// The message's chain. There must be one message of it, or a [position](Self::position).
     pub chain: String,
+    /// The message's place in the queue, from 1, where several are of the chain. Default: the only
+    /// one.
+    pub position: Option<u64>,
     /// The new body.
     pub body: Bytes,
     /// The body that the new one is made from. If the message has another one by now, nothing is
@@ -56,6 +59,7 @@ impl EditRequest {
     pub fn new(chain: impl Into<String>, body: impl Into<Bytes>) -> Self {
         Self {
             chain: chain.into(),
+            position: None,
             body: body.into(),
             original: None,
             why: None,
@@ -80,13 +84,17 @@ pub struct Edited {
 }
 
 impl Parked {
-    /// The one message of a chain with its body, unmasked.
+    /// The one message of a chain, or the one at this position, with its body, unmasked.
     ///
     /// # Errors
     ///
     /// As [`list`](Self::list), and when there is no such message, or more than one.
-    pub async fn body(&self, chain: &str) -> Result<(ParkedMessage, Bytes), ParkedError> {
-        self.body_found(ChainSearch::exact(chain)).await
+    pub async fn body(
+        &self,
+        chain: &str,
+        position: Option<u64>,
+    ) -> Result<(ParkedMessage, Bytes), ParkedError> {
+        self.body_found(ChainSearch::exact(chain), position).await
     }
 
     /// The one message of the one chain that has this id or, if there is none, whose id begins with
@@ -98,16 +106,18 @@ impl Parked {
     pub async fn body_by_prefix(
         &self,
         prefix: &str,
+        position: Option<u64>,
     ) -> Result<(ParkedMessage, Bytes), ParkedError> {
-        self.body_found(ChainSearch::by_prefix(prefix)).await
+        self.body_found(ChainSearch::by_prefix(prefix), position).await
     }
 
     async fn body_found(
         &self,
         search: ChainSearch<'_>,
+        position: Option<u64>,
     ) -> Result<(ParkedMessage, Bytes), ParkedError> {
         let session = self.session().await?;
-        let found = self.body_in(&session, search).await;
+        let found = self.body_in(&session, search, position).await;
         session.close().await;
         found
     }
@@ -116,29 +126,29 @@ impl Parked {
         &self,
         session: &Session,
         mut search: ChainSearch<'_>,
+        position: Option<u64>,
     ) -> Result<(ParkedMessage, Bytes), ParkedError> {
-        let (mut found, mut count) = (None, 0);
+        let (mut found, mut places) = (None, Places::default());
         let scanned = self
             .scan(session, None, &mut self.stop.clone(), |message, held| {
                 let matches = search.see(&message.chain);
                 if matches == Match::FirstExact {
-                    count = 0;
+                    (found, places) = (None, Places::default());
                 }
                 if matches != Match::No {
-                    count += 1;
-                    found = Some((message, Bytes::copy_from_slice(&held.delivery.data)));
+                    places.add(message.position);
+                    if position.is_none_or(|position| position == message.position) {
+                        found = Some((message, Bytes::copy_from_slice(&held.delivery.data)));
+                    }
                 }
                 std::ops::ControlFlow::Continue(())
             })
             .await?;
         let chain = self.found_chain(search, &scanned)?;
-        match found {
-            Some(found) if count == 1 => {
-                scanned.complete(&self.queue)?;
-                Ok(found)
-            }
-            _ => Err(ParkedError::NotOne { chain, count }),
-        }
+        places.check(&chain, position)?;
+        scanned.complete(&self.queue)?;
+        let position = position.unwrap_or_default();
+        found.ok_or(ParkedError::NotAt { chain, position })
     }
 
     /// Sends a message back with another body. Its original goes to the discarded queue first; both
@@ -180,18 +190,15 @@ impl Parked {
         request: &EditRequest,
     ) -> Result<Edited, ParkedError> {
         let chain = || request.chain.clone();
-        let all = ListRequest::all(Filter::chain(chain()));
+        let all = ListRequest { rows: NAMED, ..ListRequest::all(Filter::chain(chain())) };
         let (plan, scanned) = self.list_in(session, &all, &mut self.stop.clone(), None).await?;
-        match plan.matched {
-            0 => {
-                return Err(ParkedError::NoSuchMessage {
-                    chain: chain(),
-                    looked_at: plan.looked_at,
-                });
-            }
-            1 => scanned.complete(&self.queue)?,
-            count => return Err(ParkedError::NotOne { chain: chain(), count }),
+        if plan.matched == 0 {
+            let looked_at = plan.looked_at;
+            return Err(ParkedError::NoSuchMessage { chain: chain(), looked_at });
         }
+        let first = plan.messages.iter().map(|message| message.position).collect();
+        Places { count: plan.matched, first }.check(&request.chain, request.position)?;
+        scanned.complete(&self.queue)?;
         self.check_way_back(session).await?;
         self.declare_discarded(session).await?;
         let mut fates = match FateStream::open(session, &self.interpreter.names).await {
@@ -204,7 +211,8 @@ impl Parked {
         }
         let mut under_way = UnderWay::open(session, 1).await?;
         let mut book = FateBook::default();
-        let mut look = Look::new(session, &self.queue)?.with_prefetch(self.prefetch);
+        let look = Look::new(session, &self.queue)?.with_prefetch(self.prefetch);
+        let mut look = look.expecting(plan.depth);
         let sent = self
             .send_edited(&mut look, plan.depth, (session, &mut under_way), request, &mut book)
             .await;
@@ -245,15 +253,21 @@ impl Parked {
         request: &EditRequest,
         book: &mut FateBook,
     ) -> Result<String, ParkedError> {
-        let missing =
-            |looked_at| ParkedError::NoSuchMessage { chain: request.chain.clone(), looked_at };
+        let missing = |looked_at| {
+            let chain = request.chain.clone();
+            match request.position {
+                Some(position) => ParkedError::NotAt { chain, position },
+                None => ParkedError::NoSuchMessage { chain, looked_at },
+            }
+        };
         let (mut stop, until) = (self.stop.clone(), Instant::now() + self.hold());
         let is_own_queue = self.delivery_limit(session).await?.is_own();
         for seen in 0..depth {
             look.prepare(depth - seen).await?;
             let held = look.next(&mut stop, until).await?.ok_or_else(|| missing(seen))?;
             let mut message = self.interpreter.read(Raw::of(&held.delivery), 0);
-            if message.chain != request.chain {
+            let is_there = request.position.is_none_or(|position| position == seen + 1);
+            if message.chain != request.chain || !is_there {
                 look.keep(&held);
                 continue;
             }
@@ -298,7 +312,8 @@ impl Parked {
             return Err(ParkedError::Changed { chain: request.chain.clone() });
         }
         let why = format!("edited; {}", request.why.as_deref().unwrap_or_default());
-        let (properties, body) = (&held.delivery.properties, &held.delivery.data);
+        let (exchange, body) = (held.delivery.exchange.as_str(), &held.delivery.data);
+        let properties = &*self.interpreter.believed(exchange, &held.delivery.properties);
         let copy = |action: Move, body_bytes: usize| {
             let original = Original { properties, body_bytes };
             let copied =
@@ -344,6 +359,39 @@ impl Parked {
             run: numbered.run.to_owned(),
             problem: error.to_string(),
         })
+    }
+}
+
+/// How many positions an error names.
+const NAMED: usize = 10;
+
+/// Where the messages of a chain are.
+#[derive(Debug, Default)]
+struct Places {
+    count: u64,
+    first: Vec<u64>,
+}
+
+impl Places {
+    fn add(&mut self, position: u64) {
+        self.count += 1;
+        if self.first.len() < NAMED {
+            self.first.push(position);
+        }
+    }
+
+    /// # Errors
+    ///
+    /// If several messages could be meant.
+    fn check(&self, chain: &str, position: Option<u64>) -> Result<(), ParkedError> {
+        match position {
+            None if self.count > 1 => Err(ParkedError::NotOne {
+                chain: chain.to_owned(),
+                count: self.count,
+                positions: self.first.clone(),
+            }),
+            _ => Ok(()),
+        }
     }
 }
 

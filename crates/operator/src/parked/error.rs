@@ -87,12 +87,28 @@ pub enum ParkedError {
         chains: Vec<String>,
     },
     /// Several messages have this id, and only one may be edited.
-    #[error("{count} messages are of chain {chain:?}; editing needs one")]
+    #[error(
+        "{count} messages are of chain {chain:?}, at positions {}; choose one with --position",
+        listed(positions, *count)
+    )]
     NotOne {
         /// The id.
         chain: String,
         /// How many there are.
         count: u64,
+        /// Where the first of them are.
+        positions: Vec<u64>,
+    },
+    /// The message at this position is of another chain, or there is none.
+    #[error(
+        "the message at position {position} is not of chain {chain:?}; positions change when messages leave the queue: look again with \
+         `rehop parked show`"
+    )]
+    NotAt {
+        /// The id.
+        chain: String,
+        /// The position, from 1.
+        position: u64,
     },
     /// Nothing says which work queue the message belongs to.
     #[error("the message does not say which queue it belongs to; name it with --to")]
@@ -213,6 +229,11 @@ fn named(chains: &[String]) -> String {
     chains.iter().map(|chain| format!("{chain:?}")).collect::<Vec<_>>().join(" and ")
 }
 
+fn listed(positions: &[u64], count: u64) -> String {
+    let listed = positions.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
+    if (positions.len() as u64) < count { format!("{listed}, …") } else { listed }
+}
+
 /// The likely reason why nothing is confirmed.
 pub(crate) fn unconfirmed_because(is_blocked: bool) -> &'static str {
     if is_blocked {
@@ -260,6 +281,16 @@ mod tests {
                 assert!(text.contains(part), "{part:?} is missing: {text}");
             }
         }
+    }
+
+    #[test]
+    fn the_first_positions_of_several_messages_are_named() {
+        let not_one = |positions: &[u64]| {
+            let (chain, positions) = ("a".to_owned(), positions.to_vec());
+            ParkedError::NotOne { chain, count: 2, positions }.to_string()
+        };
+        assert!(not_one(&[1, 4]).contains("at positions 1, 4; choose one with --position"));
+        assert!(not_one(&[1]).contains("at positions 1, …; "));
     }
 
     #[test]

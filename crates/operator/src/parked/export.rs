@@ -118,7 +118,9 @@ impl Parked {
                 if !filter.passes(&message, &Content::new(body, &headers)) {
                     return ControlFlow::Continue(());
                 }
-                let original = Original { properties, body_bytes: body.len() };
+                let believed =
+                    self.interpreter.believed(held.delivery.exchange.as_str(), properties);
+                let original = Original { properties: &believed, body_bytes: body.len() };
                 let copy = self.interpreter.imported(&message, original, Room::UNLIMITED);
                 exported += 1;
                 match sink(Exported::of(&message, &copy.properties, body, &self.mask)) {

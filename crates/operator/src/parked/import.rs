@@ -248,7 +248,7 @@ impl Parked {
         let (exchange, routing_key) = (&exported.exchange, &exported.routing_key);
         let raw =
             Raw { exchange, routing_key, properties: &properties, body: &body, redelivered: false };
-        let mut message = self.interpreter.read(raw, line);
+        let mut message = self.interpreter.read_as_it_is(raw, line);
         (message.chain, message.reason) = (exported.chain.clone(), exported.reason.clone());
         (message.exchange, message.routing_key) = (exchange.clone(), routing_key.clone());
         message.destination = self.destination(exported).map_err(bad)?;

@@ -46,6 +46,12 @@ const SILENCES: u32 = 10;
 /// How long the broker may take to send what a subscription has room for. Quorum queues agree on
 /// each ack first.
 const ARRIVAL: Duration = Duration::from_secs(3);
+/// How long the broker may take to send a message that only this look can have. It needs some
+/// seconds for headers in which thousands of tables are nested (6 to 10 s for 18,500), and sends
+/// nothing else on that channel meanwhile.
+const OUTSTANDING: Duration = Duration::from_secs(300);
+/// After this time an operator is told what is waited for.
+const TOLD_AFTER: Duration = Duration::from_secs(5);
 /// How long what was given back may take to be in the queue again.
 const RETURN: Duration = Duration::from_secs(10);
 /// Acks and nacks that the broker reads right before a channel is closed can be lost (3.10, 4.0 and
@@ -75,6 +81,10 @@ pub(crate) struct Look<'a> {
     silent_at: Option<Instant>,
     /// How often in a row nothing came while nothing was ready.
     silences: u32,
+    /// How many messages were there at the start, if that is known.
+    expected: u64,
+    /// Since when a message is waited for, and whether that was told.
+    waiting: Option<(Instant, bool)>,
 }
 
 struct Subscription {
@@ -146,7 +156,16 @@ impl<'a> Look<'a> {
             asks: false,
             silent_at: None,
             silences: 0,
+            expected: 0,
+            waiting: None,
         })
+    }
+
+    /// How many messages are in the queue at the start. So it is known whether one is still to come
+    /// that the broker takes long to send.
+    pub(crate) fn expecting(mut self, messages: u64) -> Self {
+        self.expected = messages;
+        self
     }
 
     /// Whether the queue is as rehop declares it, and so a quorum queue. Then 4.3 gives a
@@ -227,7 +246,7 @@ impl<'a> Look<'a> {
         match timeout_at(silent_at, last.stream.deliveries.next()).await {
             Ok(Some(Ok(mut delivery))) => {
                 reunite(&mut delivery.properties, &mut delivery.data);
-                (self.silent_at, self.silences) = (None, 0);
+                (self.silent_at, self.silences, self.waiting) = (None, 0, None);
                 last.brought += 1;
                 self.taken += 1;
                 self.bytes += size(&delivery.properties, &delivery.data);
@@ -250,10 +269,39 @@ impl<'a> Look<'a> {
     /// After a silence: whether something may still come.
     pub(crate) async fn has_more(&mut self) -> Result<bool, Error> {
         self.silent_at = None;
-        let ready = or_none(self.session.depth(self.queue.as_str()).await)?;
+        let counts = self.session.counts(self.queue.as_str()).await;
+        let (ready, consumers) = or_none(counts)?;
         self.silences = if ready > 0 { 0 } else { self.silences + 1 };
+        let is_outstanding = self.is_outstanding(ready, consumers);
+        if is_outstanding {
+            self.tell_what_is_waited_for();
+        }
+        let waited = self.waiting.map_or(Duration::ZERO, |(since, _)| since.elapsed());
         let last = &self.subscriptions[self.subscriptions.len() - 1];
-        Ok(ready > 0 || last.unacked() > u64::from(last.kept) || self.silences < SILENCES)
+        Ok(ready > 0
+            || last.unacked() > u64::from(last.kept)
+            || self.silences < SILENCES
+            || is_outstanding && waited < OUTSTANDING)
+    }
+
+    /// Whether the broker has messages for this look that have not come: they were there at the
+    /// start, are not ready any more, and nobody else consumes.
+    fn is_outstanding(&self, ready: u64, consumers: u32) -> bool {
+        let own = self.subscriptions.iter().filter(|subscription| !subscription.is_cancelled);
+        is_outstanding(self.expected, self.taken + ready, consumers as usize == own.count())
+    }
+
+    fn tell_what_is_waited_for(&mut self) {
+        let (since, is_told) = self.waiting.get_or_insert_with(|| (Instant::now(), false));
+        if !*is_told && since.elapsed() >= TOLD_AFTER {
+            *is_told = true;
+            tracing::warn!(
+                queue = self.queue.as_str(),
+                position = self.taken + 1,
+                "waiting for a message that the broker takes long to deliver, as it does where thousands of tables are nested in the headers; \
+                 those behind it come after it"
+            );
+        }
     }
 
     /// The message stays held until everything is given back.
@@ -405,12 +453,17 @@ impl Session {
     }
 }
 
+/// Of those that were there at the start, fewer have come or are ready, and nobody else takes any.
+const fn is_outstanding(expected: u64, accounted_for: u64, is_alone: bool) -> bool {
+    is_alone && expected > accounted_for
+}
+
 /// A queue whose leader does not answer counts as empty: a leader that is silent for some seconds
 /// must not end a look half way, and nothing but the end of a look depends on it.
-fn or_none(depth: Result<u64, Error>) -> Result<u64, Error> {
-    match depth {
-        Err(Error::Unavailable { .. }) => Ok(0),
-        depth => depth,
+fn or_none<T: Default>(counts: Result<T, Error>) -> Result<T, Error> {
+    match counts {
+        Err(Error::Unavailable { .. }) => Ok(T::default()),
+        counts => counts,
     }
 }
 

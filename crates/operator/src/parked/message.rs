@@ -1,5 +1,6 @@
 //! A message at rest, as an operator sees it, and the place where it rests. Pure.
 
+use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use lapin::BasicProperties;
@@ -7,6 +8,7 @@ use lapin::message::Delivery;
 use lapin::types::ShortString;
 use serde::Serialize;
 
+use crate::parked::belief::believed;
 use crate::parked::error::ParkedError;
 use crate::telemetry::Resting;
 use rehop::Error;
@@ -152,23 +154,36 @@ pub(crate) struct Interpreter {
 }
 
 impl Interpreter {
+    /// What the message says, as far as it is to be [believed].
     pub(crate) fn read(&self, raw: Raw<'_>, position: u64) -> ParkedMessage {
+        let properties = self.believed(raw.exchange, raw.properties);
+        self.read_as_it_is(Raw { properties: &properties, ..raw }, position)
+    }
+
+    /// A message's properties as far as they are to be [believed].
+    pub(crate) fn believed<'a>(
+        &self,
+        exchange: &str,
+        properties: &'a BasicProperties,
+    ) -> Cow<'a, BasicProperties> {
+        believed(&self.names, exchange, properties, &self.expiry_header)
+    }
+
+    /// The same for an exported message, whose headers were read as they should be.
+    pub(crate) fn read_as_it_is(&self, raw: Raw<'_>, position: u64) -> ParkedMessage {
         let at_rest = read(raw.properties, &self.expiry_header);
         let is_from_park = raw.exchange == self.names.park();
-        // The broker has moved it from its work queue. What rehop writes into parked copies would
-        // then be a forgery.
+        // The broker has moved it from its work queue.
         let broker =
             at_rest.deaths.first().filter(|death| is_from_park && death.queue == raw.routing_key);
-        let is_first_delivery = broker.is_some_and(|death| !self.is_ours(&death.exchange));
         let reason = match (broker, &at_rest.reason, at_rest.deaths.first()) {
             (Some(death), _, _) => death.reason.clone(),
             (None, Some(reason), _) => reason.clone(),
             (None, None, Some(death)) => death.reason.clone(),
             (None, None, None) => "unknown".to_owned(),
         };
-        let (exchange, routing_key) = self.origin(&at_rest, raw, is_first_delivery);
-        let history = if is_first_delivery { Vec::new() } else { at_rest.errors.clone() };
-        let last = history.last();
+        let (exchange, routing_key) = self.origin(&at_rest, raw);
+        let last = at_rest.errors.last();
         let died_at = at_rest.deaths.first().and_then(|death| death.at);
         let parked_at = match broker {
             Some(_) => died_at,
@@ -185,9 +200,9 @@ impl Interpreter {
             exchange,
             routing_key,
             destination: self.destination(&at_rest, raw, is_from_park),
-            attempts: if is_first_delivery { 0 } else { at_rest.attempts },
-            hops: if is_first_delivery { 0 } else { at_rest.hops },
-            history,
+            attempts: at_rest.attempts,
+            hops: at_rest.hops,
+            history: at_rest.errors,
             first_seen: at_rest.first_seen,
             parked_at,
             deadline: at_rest.deadline,
@@ -240,7 +255,7 @@ impl Interpreter {
     }
 
     /// What it was first published to.
-    fn origin(&self, at_rest: &AtRest, raw: Raw<'_>, is_first_delivery: bool) -> (String, String) {
+    fn origin(&self, at_rest: &AtRest, raw: Raw<'_>) -> (String, String) {
         let present = (raw.exchange.to_owned(), raw.routing_key.to_owned());
         // A parked message that a policy has moved on was published with the work queue's name as
         // its routing key.
@@ -251,19 +266,9 @@ impl Interpreter {
             death.map_or(present, |death| (death.exchange.clone(), death.routing_key.clone()));
         match &at_rest.exchange {
             // A waiting copy has no routing key header: it was published with that key.
-            Some(origin) if !is_first_delivery => {
-                (origin.clone(), at_rest.routing_key.clone().unwrap_or(routing_key))
-            }
-            _ => (exchange, routing_key),
+            Some(origin) => (origin.clone(), at_rest.routing_key.clone().unwrap_or(routing_key)),
+            None => (exchange, routing_key),
         }
-    }
-
-    /// Whether a message that the broker dead-lettered had come home from a wait, or was on its way
-    /// there.
-    fn is_ours(&self, exchange: &str) -> bool {
-        [self.names.return_(), self.names.delay()].iter().any(|name| name == exchange)
-            || self.names.of_wait_exchange(exchange).is_some()
-            || self.names.of_after(exchange).is_some()
     }
 }
 
@@ -353,18 +358,5 @@ mod tests {
             check(Place::Stray, "other.park").is_none()
                 && check(Place::Discarded, "other.park").is_none()
         );
-    }
-
-    #[test]
-    fn a_message_that_died_on_any_way_home_had_been_delivered_before() {
-        let names = Names::new("ns");
-        let interpreter =
-            Interpreter { names, place: Place::queue("orders"), expiry_header: String::new() };
-        for ours in ["ns.return", "ns.wait", "ns.after.400", "ns.delay"] {
-            assert!(interpreter.is_ours(ours), "{ours}");
-        }
-        for other in ["shop", "", "ns.after.x", "ns.aftermath", "other.after.400"] {
-            assert!(!interpreter.is_ours(other), "{other}");
-        }
     }
 }

@@ -11,6 +11,7 @@
 //! a page.
 
 mod arguments;
+pub(crate) mod belief;
 mod carry;
 mod copies;
 mod discard;

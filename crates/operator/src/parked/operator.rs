@@ -161,8 +161,8 @@ impl Parked {
         let mut limit = self.delivery_limit(session).await?;
         limit.check_first(wanted)?;
         let until = Instant::now() + self.hold();
-        let mut look =
-            Look::new(session, &self.queue)?.asking(limit.is_own()).with_prefetch(self.prefetch);
+        let look = Look::new(session, &self.queue)?.asking(limit.is_own()).expecting(depth);
+        let mut look = look.with_prefetch(self.prefetch);
         let (mut seen, mut is_enough, mut problem) = (0, false, None);
         while seen < wanted && Instant::now() < until {
             let next = async {

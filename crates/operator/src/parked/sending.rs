@@ -1,5 +1,6 @@
 //! What happens to one message that is moved: from its selection to its ack.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -20,7 +21,7 @@ use rehop::internals::at_rest::{Original, traced};
 
 impl Carrier<'_> {
     /// Whether a message is to be moved; if not, it stays held.
-    pub(super) fn select(&mut self, held: Held) -> Result<Result<Ready, Held>, ParkedError> {
+    pub(super) fn select(&mut self, mut held: Held) -> Result<Result<Ready, Held>, ParkedError> {
         let delivery = &held.delivery;
         let mut message = self.interpreter.read(Raw::of(delivery), 0);
         self.job.limit.check(message.returns)?;
@@ -39,6 +40,12 @@ impl Carrier<'_> {
             message.destination = self.job.to.map(str::to_owned);
         }
         self.tally.matched += 1;
+        // Its copy comes by an exchange of rehop's, and would be believed.
+        let exchange = held.delivery.exchange.as_str();
+        let believed = self.interpreter.believed(exchange, &held.delivery.properties);
+        if let Cow::Owned(believed) = believed {
+            held.delivery.properties = believed;
+        }
         Ok(Ok(Ready { held, message }))
     }
 

@@ -31,6 +31,8 @@ struct Page {
     address: Address,
     body: String,
     fingerprint: String,
+    /// Which of several messages of the chain it is.
+    position: Option<u64>,
     destination: String,
 }
 
@@ -39,8 +41,10 @@ pub(super) async fn page(
     Extension(session): Extension<Session>,
     Query(fields): Query<Vec<(String, String)>>,
 ) -> Outcome {
-    let (address, chain, parked) = subject(&state, &Fields(fields))?;
-    let (message, original) = body(&state, parked.clone(), chain).await?;
+    let fields = Fields(fields);
+    let (address, chain, parked) = subject(&state, &fields)?;
+    let position = position(&fields);
+    let (message, original) = body(&state, parked.clone(), chain, position).await?;
     if !state.allowed.contains(Action::Reveal) && parked.masks(&original) {
         return Err(Refusal::not_allowed(Action::Reveal));
     }
@@ -52,6 +56,7 @@ pub(super) async fn page(
         frame: Frame::new(&state, &session, format!("Edit message {}", message.chain)),
         body: text.to_owned(),
         fingerprint: fingerprint(&original),
+        position,
         destination: message.destination.unwrap_or_default(),
         address,
     }))
@@ -67,7 +72,8 @@ pub(super) async fn start(
         .get("why")
         .ok_or_else(|| bad("Say why, for the audit. Go back, and fill in the reason."))?;
     let written = fields.exact("body").ok_or_else(|| bad("The form has no body."))?;
-    let (_, original) = body(&state, parked.clone(), chain.clone()).await?;
+    let position = position(&fields);
+    let (_, original) = body(&state, parked.clone(), chain.clone(), position).await?;
     let Some(before) = editable(&original)
         .filter(|_| fields.get("original") == Some(fingerprint(&original).as_str()))
     else {
@@ -78,7 +84,7 @@ pub(super) async fn start(
     };
     let mut request =
         EditRequest::new(chain.clone(), Bytes::from(with_line_ends_of(before, written)));
-    request.original = Some(original);
+    (request.original, request.position) = (Some(original), position);
     request.why = Some(why.to_owned());
     request.to = fields.get("to").map(str::to_owned);
     let about = About {
@@ -106,12 +112,17 @@ async fn body(
     state: &State,
     parked: Parked,
     chain: String,
+    position: Option<u64>,
 ) -> Result<(ParkedMessage, Bytes), Refusal> {
     let looking = looks::look(&state.work, move || {
         let (parked, chain) = (parked.clone(), chain.clone());
-        async move { parked.body(&chain).await }
+        async move { parked.body(&chain, position).await }
     });
     looking.await
+}
+
+fn position(fields: &Fields) -> Option<u64> {
+    fields.get("position")?.parse().ok()
 }
 
 /// The body as text, if a browser sends back all of it that was not edited.

@@ -20,6 +20,7 @@ use crate::door::Session;
 use crate::overview::Overview;
 use crate::refusal::Refusal;
 use crate::state::State;
+use crate::visible;
 
 /// The time between two updates of an open page.
 const UPDATE_EVERY: Duration = Duration::from_secs(2);
@@ -52,7 +53,10 @@ pub(super) async fn live(
         }
         tokio::time::sleep(UPDATE_EVERY).await;
         let event = match state.overview().await {
-            Ok(overview) => Event::default().data(serde_json::json!(overview.cells()).to_string()),
+            Ok(overview) => {
+                let cells = visible::texts(serde_json::json!(overview.cells()));
+                Event::default().data(cells.to_string())
+            }
             // The last values stay, and the page says that they are old.
             Err(_) => Event::default().event("away").data("the broker cannot be reached"),
         };

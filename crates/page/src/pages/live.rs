@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
 use crate::looks::Reading;
+use crate::visible;
 use rehop_operator::parked::Listing;
 
 /// How long one answer lasts. The browser asks again, and a request has a time limit.
@@ -49,7 +50,7 @@ async fn is_over(reading: &mut watch::Receiver<Reading>, until: Instant) -> bool
 
 fn progress(reading: &Reading, texts: fn(&Listing) -> serde_json::Value) -> Event {
     match &reading.seen {
-        Some(Ok(seen)) => Event::default().data(texts(seen).to_string()),
+        Some(Ok(seen)) => Event::default().data(visible::texts(texts(seen)).to_string()),
         Some(Err(_)) | None => Event::default().comment("nothing yet"),
     }
 }

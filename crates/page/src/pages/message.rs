@@ -45,6 +45,7 @@ struct Page {
 }
 
 struct One {
+    position: u64,
     facts: Vec<(&'static str, String)>,
     trace: Option<String>,
     timeline: Option<Timeline>,
@@ -146,6 +147,7 @@ fn one(state: &State, detail: Detail) -> One {
         ("Place in the queue", Some(count(message.position))),
     ];
     One {
+        position: message.position,
         facts: facts.into_iter().filter_map(|(name, value)| Some((name, value?))).collect(),
         trace: message.traceparent.as_deref().and_then(|parent| state.trace(parent)),
         omitted_attempts: message.attempts as usize > message.history.len(),

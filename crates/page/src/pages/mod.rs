@@ -20,6 +20,7 @@ use http::StatusCode;
 use crate::door;
 use crate::refusal::Refusal;
 use crate::state::State;
+use crate::visible;
 
 /// A page, or what is shown in its place.
 type Outcome = Result<Response, Refusal>;
@@ -49,7 +50,7 @@ pub(super) fn routes(state: State) -> Router {
 /// A page, as an answer.
 fn html(page: &impl askama::Template) -> Response {
     match page.render() {
-        Ok(text) => Html(text).into_response(),
+        Ok(text) => Html(visible::page(text)).into_response(),
         Err(error) => {
             tracing::error!(%error, "a page could not be written");
             Refusal::new(

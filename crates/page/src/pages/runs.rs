@@ -22,6 +22,7 @@ use crate::door::{Fields, Session};
 use crate::refusal::Refusal;
 use crate::runs::{Phase, Run};
 use crate::state::State;
+use crate::visible;
 use rehop_operator::format::count;
 use rehop_operator::parked::{Edited, Fates, Group, ParkedError, Replayed, Tally};
 
@@ -147,7 +148,7 @@ pub(super) async fn live(
             let mut texts: BTreeMap<&str, String> =
                 cells(&phase).into_iter().map(|(id, _, text)| (id, text)).collect();
             texts.insert("state", in_words(&phase, run.undoes).0);
-            Event::default().data(serde_json::json!(texts).to_string())
+            Event::default().data(visible::texts(serde_json::json!(texts)).to_string())
         };
         Some((Ok::<_, Infallible>(event), (run, phase.is_over())))
     });

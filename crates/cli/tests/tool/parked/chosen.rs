@@ -1,7 +1,8 @@
 //! Which messages a command is about.
 
 use super::message;
-use crate::support::Fixture;
+use crate::folder::Folder;
+use crate::support::{Fixture, SOON};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_look_takes_a_unique_prefix_of_a_chains_id() {
@@ -88,4 +89,30 @@ async fn a_mistyped_reason_is_an_error_that_suggests_one() {
         "{}",
         mistyped.err
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_several_messages_with_one_id_the_one_at_a_position_is_edited() {
+    let fixture = Fixture::new("positions").await;
+    let same = |body: &str| message("same").body(body);
+    fixture.park_directly([same("first"), message("other"), same("second")]).await;
+    let folder = Folder::of(&fixture);
+    let file = folder.0.join("mended");
+    std::fs::write(&file, "mended").unwrap();
+    let edit = ["same", "--body", file.to_str().unwrap(), "--apply", "--follow", "100ms"];
+    let refused = fixture.parked_run("edit", &edit).await.error(1);
+    assert!(refused.contains("2 messages") && refused.contains("at positions 1, 3"), "{refused}");
+    for (position, says) in [("2", "is not of chain \"same\""), ("9", "is not of chain")] {
+        let at = [&edit[..], &["--position", position]].concat();
+        let refused = fixture.parked_run("edit", &at).await.error(1);
+        assert!(refused.contains(says), "{position}: {refused}");
+    }
+    let shown = fixture.parked_run("show", &["same"]).await;
+    assert!(shown.out.contains("\nposition     3\n"), "{}", shown.out);
+    let edited = fixture.parked_run("edit", &[&edit[..], &["--position", "3"]].concat()).await;
+    assert_eq!(edited.code(), 4, "{}{}", edited.out, edited.err);
+    let sent = fixture.client.drain(&fixture.queue, 1, SOON).await.unwrap();
+    assert_eq!(sent[0].body, b"mended");
+    let left: Vec<_> = fixture.drain_parked(2).await.into_iter().map(|it| it.body).collect();
+    assert_eq!(left, [b"first".to_vec(), b"other".to_vec()]);
 }

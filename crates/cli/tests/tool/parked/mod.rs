@@ -5,6 +5,7 @@ mod counted;
 mod hostile;
 mod list_all;
 mod logged;
+mod nested;
 mod stopped;
 mod transfer;
 mod warned;
@@ -35,8 +36,9 @@ impl Fixture {
             routing_key: self.queue.clone(),
             ..message
         };
+        let before = self.client.depth(&self.parked()).await.unwrap();
         let count = self.client.publish_many(messages.into_iter().map(to_park)).await.unwrap();
-        self.has_depth(&self.parked(), count as u32).await;
+        self.has_depth(&self.parked(), before + count as u32).await;
     }
 
     /// Stray messages, straight to the exchange of those that find no queue.

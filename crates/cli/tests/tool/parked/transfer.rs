@@ -31,11 +31,12 @@ async fn stray_messages_are_exported_and_imported_into_the_stray_queue_alone() {
     let path = folder.0.join("stray.jsonl");
     let file = path.to_str().unwrap();
     fixture.parked_at(&["export", "--stray", "--reveal", "--output", file]).await;
-    assert_eq!(
-        fs::metadata(&path).unwrap().permissions().mode() & 0o777,
-        0o600,
-        "it shows what is masked"
-    );
+    let masked = folder.0.join("masked.jsonl");
+    fixture.parked_at(&["export", "--stray", "--output", masked.to_str().unwrap()]).await;
+    for written in [&path, &masked] {
+        let mode = fs::metadata(written).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode, 0o600, "both hold what nobody has thought of masking");
+    }
     fixture.client.purge(&fixture.stray()).await.unwrap();
 
     let checked = fixture.parked_at(&["import", "--stray", file]).await;

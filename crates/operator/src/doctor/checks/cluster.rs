@@ -105,7 +105,7 @@ fn delayed_exchange(
 
 fn node(node: &Node) -> Vec<Finding> {
     let object = format!("node {}", node.name);
-    if !node.running {
+    if node.running == Some(false) {
         let remedy = "start it; queues that have lost their majority accept nothing until then";
         return vec![Finding::new(Check::NodeDown, object, "it does not run", remedy)];
     }
@@ -122,15 +122,15 @@ fn node(node: &Node) -> Vec<Finding> {
             "free disk space on the node, or lower disk_free_limit if it is too high",
         ),
     ] {
-        if is_raised {
+        if is_raised == Some(true) {
             let seen = format!(
                 "a {kind} alarm: publishers are blocked in the whole cluster, and copies are not confirmed"
             );
             found.push(Finding::new(Check::Alarm, object.clone(), seen, remedy));
         }
     }
-    if !node.partitions.is_empty() {
-        let seen = format!("it does not see {}", node.partitions.join(", "));
+    if let Some(partitions) = node.partitions.as_ref().filter(|unseen| !unseen.is_empty()) {
+        let seen = format!("it does not see {}", partitions.join(", "));
         found.push(Finding::new(
             Check::Partition,
             object,
@@ -164,13 +164,14 @@ fn versions(nodes: &[Node]) -> Option<Finding> {
 
 fn members(name: &str, management: &Management) -> Vec<Finding> {
     let Some(details) = management.queues.get(name) else { return Vec::new() };
-    let members = &details.members;
+    let (Some(members), Some(online)) = (&details.members, &details.online) else {
+        return Vec::new();
+    };
     if details.kind != "quorum" || members.is_empty() {
         return Vec::new();
     }
     let mut found = Vec::new();
-    let down: Vec<_> =
-        members.iter().filter(|member| !details.online.contains(member)).cloned().collect();
+    let down: Vec<_> = members.iter().filter(|member| !online.contains(member)).cloned().collect();
     let seen = format!("{} of {} members are down: {}", down.len(), members.len(), down.join(", "));
     if down.len() * 2 >= members.len() {
         let remedy = "start the nodes: until a majority is back the queue accepts and delivers nothing, and loses nothing";
@@ -183,7 +184,7 @@ fn members(name: &str, management: &Management) -> Vec<Finding> {
             "start the node, or remove it from the cluster",
         ));
     }
-    let running = management.nodes.iter().filter(|node| node.running).count();
+    let running = management.nodes.iter().filter(|node| node.running == Some(true)).count();
     if members.len() < 3 && running >= 3 {
         let seen = format!("it has {} of the cluster's {running} nodes as members", members.len());
         let remedy = format!(

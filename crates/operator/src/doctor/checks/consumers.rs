@@ -68,9 +68,9 @@ fn enforced_timeout(
         _ => of_queue.into_iter().chain(subscription.consumer_timeout).min(),
     };
     let will_ask = obeys_consumers && config.counts_deliveries;
-    let without_consumers = of_queue.filter(|_| details.subscriptions.is_empty() && !will_ask);
-    let millis =
-        details.subscriptions.iter().filter_map(of_consumer).chain(without_consumers).min()?;
+    let subscriptions = details.subscriptions.as_ref()?;
+    let without_consumers = of_queue.filter(|_| subscriptions.is_empty() && !will_ask);
+    let millis = subscriptions.iter().filter_map(of_consumer).chain(without_consumers).min()?;
     Some(Duration::from_millis(millis))
 }
 

@@ -2,14 +2,13 @@
 
 use super::parts::PLAN;
 use super::queue;
-use super::taken_over::POLICY;
+use super::taken_over::policy;
 use crate::doctor::check::Check;
 use crate::doctor::dead_letters::{WayBack, ways};
 use crate::doctor::observed::{Management, Observed, Place, QueueDetails};
 use crate::doctor::report::Finding;
 use crate::doctor::routing::Share;
 use crate::doctor::subject::Subject;
-use rehop::internals::Names;
 use rehop::settings::Declare;
 use rehop::topology::{Queue, Role};
 
@@ -36,13 +35,14 @@ fn missing(
     }
     let source = source(details);
     let harm = harm(details);
+    let policy = || policy_for(wanted, details, subject);
     let seen = format!("{source} names exchange {exchange:?}, which does not exist: {harm}");
     let declare = || format!("declare exchange {exchange:?} and bind a queue to it");
     let remedy = match (wanted.declare, is_by_argument(details)) {
         (Declare::Own, true) => PLAN.to_owned(),
         (Declare::Own, false) => format!("exclude the queue from {source}"),
         (_, true) => format!("{}; an argument cannot be changed in place", declare()),
-        (_, false) => format!("{}, or {POLICY}", declare()),
+        (_, false) => format!("{}, or {}", declare(), policy()),
     };
     Some(Finding::new(Check::DeadLetterExchangeMissing, queue(&wanted.name), seen, remedy))
 }
@@ -72,9 +72,9 @@ fn leads_wrong(
         |place: &Place| matches!(place, Place::Exchange(name) if subject.is_own_exchange(name));
     let is_absent = |place: &Place| management.absent.contains(place) && !is_own(place);
     match ways.back {
-        Some(way) => Some(cycle(wanted, details, &way, &subject.names)),
+        Some(way) => Some(cycle(wanted, details, &way, subject)),
         None if !ways.arrive && ways.unknown.iter().all(is_absent) => {
-            Some(unroutable(wanted, details))
+            Some(unroutable(wanted, details, subject))
         }
         None => None,
     }
@@ -83,7 +83,7 @@ fn leads_wrong(
 /// A message at the delivery limit that would come back to its queue is in a dead-letter cycle. The
 /// broker drops it, or holds it in the queue from which it should go on (3.10, 4.0 and 4.3). A
 /// rejected message is not in one, and comes round forever.
-fn cycle(wanted: &Queue, details: &QueueDetails, way: &WayBack, names: &Names) -> Finding {
+fn cycle(wanted: &Queue, details: &QueueDetails, way: &WayBack, subject: &Subject) -> Finding {
     let by: String = way.through.iter().skip(1).map(|place| format!(", by {place}")).collect();
     let depends = match way.share {
         Share::All => "",
@@ -103,17 +103,17 @@ fn cycle(wanted: &Queue, details: &QueueDetails, way: &WayBack, names: &Names) -
     let remedy = if is_by_argument(details) {
         format!(
             "move to a queue that dead-letters to {:?} with the routing key {:?}; no policy overrides the argument",
-            names.park(),
+            subject.names.park(),
             wanted.name
         )
     } else {
-        format!("{POLICY}, in place of {source}")
+        format!("{}, in place of {source}", policy_for(wanted, details, subject))
     };
     Finding::new(Check::DeadLetterCycle, queue(&wanted.name), seen, remedy)
 }
 
 /// The exchange is there, and takes none of these messages to a queue.
-fn unroutable(wanted: &Queue, details: &QueueDetails) -> Finding {
+fn unroutable(wanted: &Queue, details: &QueueDetails, subject: &Subject) -> Finding {
     let (source, target) = (source(details), target(details));
     let seen = format!(
         "{source} names {target}, from which no message reaches a queue: {}",
@@ -123,8 +123,17 @@ fn unroutable(wanted: &Queue, details: &QueueDetails) -> Finding {
         Some(exchange) => format!("bind a queue to exchange {exchange:?} that takes them"),
         None => "declare the queue that the routing key names".to_owned(),
     };
-    let remedy = if is_by_argument(details) { bind } else { format!("{bind}, or {POLICY}") };
+    let remedy = match is_by_argument(details) {
+        true => bind,
+        false => format!("{bind}, or {}", policy_for(wanted, details, subject)),
+    };
     Finding::new(Check::DeadLettersUnroutable, queue(&wanted.name), seen, remedy)
+}
+
+/// The advice to set a policy that fits the queue.
+fn policy_for(wanted: &Queue, details: &QueueDetails, subject: &Subject) -> String {
+    let config = subject.config(&wanted.name);
+    config.map_or_else(String::new, |config| policy(config, details, &subject.names.park()))
 }
 
 /// Where the queue dead-letters to.

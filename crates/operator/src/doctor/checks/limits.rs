@@ -2,9 +2,7 @@
 
 use super::queue;
 use crate::doctor::check::Check;
-use crate::doctor::observed::{
-    DelayedRetry, DeliveryLimit, LIMIT_OUT_OF_REACH, Observed, QueueDetails,
-};
+use crate::doctor::observed::{DelayedRetry, LIMIT_OUT_OF_REACH, Observed, QueueDetails};
 use crate::doctor::report::Finding;
 use crate::doctor::subject::Subject;
 use rehop::settings::Declare;
@@ -59,8 +57,9 @@ pub(in crate::doctor) fn delivery_limit(wanted: &Queue, details: &QueueDetails) 
 /// The limit that a queue of messages at rest has by its own argument. The broker's version is not
 /// known here, so a negative one counts as none, as on 4.x.
 pub(in crate::doctor) fn argument_limit(wanted: &Queue, details: &QueueDetails) -> Option<Finding> {
-    let DeliveryLimit::At(limit) = details.delivery_limit(None) else { return None };
-    if limit >= LIMIT_OUT_OF_REACH || details.argument_number("delivery-limit") != Some(limit) {
+    let limit = details.argument_number("delivery-limit").filter(|limit| *limit >= 0)?;
+    let by_policy = details.policy_number("delivery-limit").filter(|limit| *limit >= 0);
+    if limit >= LIMIT_OUT_OF_REACH || by_policy.is_some_and(|policy| policy < limit) {
         return None;
     }
     let seen = format!(
@@ -97,7 +96,7 @@ fn length(wanted: &Queue, details: &QueueDetails) -> Option<Finding> {
 fn overflow(wanted: &Queue, details: &QueueDetails) -> Option<Finding> {
     let refuses = Argument::Text("reject-publish".to_owned());
     if wanted.arguments.get("x-overflow") != Some(&refuses)
-        || !details.effective_policy.contains_key("overflow")
+        || details.by_policy("overflow").is_none()
     {
         return None;
     }
@@ -154,6 +153,8 @@ fn expiry(wanted: &Queue, details: &QueueDetails) -> Option<Finding> {
 /// Delayed retries, which only 4.3 has. Services return messages to work queues, and a look returns
 /// them to parked, stray and discarded ones. Wait queues get nothing back.
 pub(in crate::doctor) fn delayed_retry(wanted: &Queue, details: &QueueDetails) -> Option<Finding> {
+    // A policy may set everything of it.
+    details.effective_policy.as_ref()?;
     // The strategy `native` asks for it.
     if let Some(Argument::Number(delay)) = wanted.arguments.get("x-delayed-retry-min") {
         return native_delay(wanted, details, *delay);
@@ -182,7 +183,7 @@ fn native_delay(wanted: &Queue, details: &QueueDetails, delay: i64) -> Option<Fi
     let found = details.delayed_retry();
     let is_wanted = found == Some(DelayedRetry { kind: "returned", least: delay, longest: delay });
     let by_arguments =
-        QueueDetails { effective_policy: serde_json::Map::default(), ..details.clone() };
+        QueueDetails { effective_policy: Some(serde_json::Map::default()), ..details.clone() };
     // If rehop declares the queue, `arguments-differ` finds other arguments.
     if is_wanted || by_arguments.delayed_retry() == found && wanted.declare == Declare::Own {
         return None;
@@ -220,7 +221,7 @@ fn native_delay(wanted: &Queue, details: &QueueDetails, delay: i64) -> Option<Fi
 
 /// Whether an argument or a policy sets this.
 pub(super) fn source(details: &QueueDetails, key: &str) -> String {
-    match (details.effective_policy.get(key), details.arguments.get(&format!("x-{key}"))) {
+    match (details.by_policy(key), details.arguments.get(&format!("x-{key}"))) {
         (None, Some(_)) => format!("the argument x-{key}"),
         _ => details.policies(),
     }

@@ -22,8 +22,8 @@ pub(super) fn check(subject: &Subject, seen: &Observed, now: Timestamp) -> Vec<F
         let details =
             seen.management.as_ref().and_then(|management| management.queues.get(&wanted.name));
         let ready = seen.queues.get(&wanted.name).map_or(0, |queue| queue.ready);
-        if let Some(stuck) = details.map(|details| details.messages_dlx).filter(|stuck| *stuck > 0)
-        {
+        let stuck = details.and_then(|details| details.messages_dlx);
+        if let Some(stuck) = stuck.filter(|stuck| *stuck > 0) {
             let seen = format!(
                 "{stuck} messages are neither ready nor delivered: the broker cannot dead-letter them, and tries every 3 minutes; \
                  32 of them block the others"
@@ -87,6 +87,10 @@ fn unused(subject: &Subject, seen: &Observed) -> Vec<Finding> {
             Verdict::InUse => (
                 "a running consumer uses it, with other settings than these",
                 "look with the settings of that service, or stop it if it should have these",
+            ),
+            Verdict::UseUnknown => (
+                "it is empty, and the management API does not tell whether consumers use it",
+                "look again where the broker collects statistics; until then nothing deletes it",
             ),
             Verdict::NotOurs | Verdict::NotCounted | Verdict::Needed => return None,
         };

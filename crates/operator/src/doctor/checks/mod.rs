@@ -41,6 +41,7 @@ pub(super) fn findings(subject: &Subject, seen: &Observed, now: Timestamp) -> Ve
 
 pub(super) use limits::{argument_limit, delayed_retry, delivery_limit};
 pub(super) use parts::{LEAST_PERMISSIONS, missing_bindings, missing_exchange_bindings};
+pub(super) use taken_over::own_dead_lettering;
 
 fn queue(name: &str) -> String {
     format!("queue {name:?}")

@@ -65,8 +65,9 @@ fn may_refuse(details: &QueueDetails, management: &Management) -> Option<String>
     if details.kind != "quorum" {
         return None;
     }
-    let (members, nodes) = (details.members.len(), management.nodes.len());
-    let down = details.members.iter().filter(|member| !details.online.contains(member)).count();
+    let (known, online) = (details.members.as_ref()?, details.online.as_ref()?);
+    let (members, nodes) = (known.len(), management.nodes.len());
+    let down = known.iter().filter(|member| !online.contains(member)).count();
     match members {
         0 => None,
         _ if down * 2 >= members => Some("it has lost its majority".to_owned()),

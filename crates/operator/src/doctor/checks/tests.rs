@@ -87,7 +87,7 @@ fn lead(management: &mut Management, exchange: &str, binding: Value) {
 fn details(name: &str, arguments: &Arguments) -> QueueDetails {
     let details = json!({
         "name": name, "type": "quorum", "arguments": arguments, "messages": 0, "messages_dlx": 0, "members": ["one"],
-        "online": ["one"], "consumer_details": [{ "consumer_timeout": 1_800_000 }], "effective_policy_definition": [],
+        "online": ["one"], "consumers": 0, "consumer_details": [{ "consumer_timeout": 1_800_000 }], "effective_policy_definition": [],
     });
     serde_json::from_value(details).unwrap()
 }
@@ -122,7 +122,7 @@ fn queue<'a>(seen: &'a mut Observed, name: &str) -> &'a mut QueueDetails {
 fn policy(seen: &mut Observed, name: &str, key: &str, value: Value) {
     let details = queue(seen, name);
     details.policy = Some("theirs".to_owned());
-    details.effective_policy.insert(key.to_owned(), value);
+    details.effective_policy.get_or_insert_default().insert(key.to_owned(), value);
 }
 
 #[test]
@@ -408,7 +408,7 @@ fn a_node_without_the_plugin_of_the_delayed_exchange_is_found() {
     assert_eq!(with_second_node(|_| {}), [""; 0]);
     assert_eq!(with_second_node(|node| node.applications.truncate(1)), ["strategy-unknown"]);
     let stopped = |node: &mut Node| {
-        node.running = false;
+        node.running = Some(false);
         node.applications.clear();
     };
     assert_eq!(with_second_node(stopped), ["node-down"], "it does not tell");
@@ -731,6 +731,61 @@ fn what_a_queue_of_somebody_elses_lacks_is_found() {
     );
 }
 
+/// The exported policy has both keys, and an argument stays whatever a policy says.
+#[test]
+fn no_policy_is_advised_that_would_mix_with_a_queues_own_dead_lettering_and_a_mixture_is_found() {
+    let remedy = |arguments: Value| {
+        let arguments = arguments.as_object().unwrap();
+        let found = examined(&theirs(), |seen| queue(seen, "orders").arguments = arguments.clone());
+        let limit = found.iter().find(|it| it.check.id() == "delivery-limit-differs").unwrap();
+        limit.remedy.clone()
+    };
+    let is_exported = |remedy: &str| remedy.contains("--format policies");
+    assert!(is_exported(&remedy(json!({}))));
+    assert!(is_exported(&remedy(json!({ "x-dead-letter-exchange": "ns.park" }))));
+    assert!(is_exported(&remedy(json!({ "x-dead-letter-routing-key": "orders" }))));
+    for (arguments, goes) in [
+        (
+            json!({ "x-dead-letter-exchange": "theirs" }),
+            "come to exchange \"theirs\" with the routing key \"orders\"",
+        ),
+        (
+            json!({ "x-dead-letter-exchange": "theirs", "x-dead-letter-routing-key": "key" }),
+            "goes to exchange \"theirs\" with the routing key \"key\"",
+        ),
+        (json!({ "x-dead-letter-routing-key": "key" }), "from there to the stray queue"),
+    ] {
+        let remedy = remedy(arguments.clone());
+        assert!(!is_exported(&remedy) && remedy.contains(goes), "{arguments}: {remedy}");
+        assert!(remedy.contains("delivery-limit 10 alone"), "{arguments}: {remedy}");
+    }
+    let with_policy = |arguments: Value, exchange: &str, key: &str| {
+        let arguments = arguments.as_object().unwrap();
+        let found = examined(&theirs(), |seen| {
+            queue(seen, "orders").arguments = arguments.clone();
+            policy(seen, "orders", "delivery-limit", 10.into());
+            policy(seen, "orders", "dead-letter-exchange", exchange.into());
+            policy(seen, "orders", "dead-letter-routing-key", key.into());
+            policy(seen, "orders", "dead-letter-strategy", "at-least-once".into());
+            policy(seen, "orders", "overflow", "reject-publish".into());
+        });
+        found.into_iter().map(|finding| (finding.check.id(), finding.seen)).collect::<Vec<_>>()
+    };
+    let own = json!({ "x-dead-letter-exchange": "theirs" });
+    let found = with_policy(own, "ns.park", "orders");
+    let [(id, seen)] = &found[..] else { panic!("{found:?}") };
+    assert_eq!(*id, "no-dead-letter-exchange");
+    assert!(seen.contains("comes to \"theirs\" with that key"), "{seen}");
+    assert_eq!(with_policy(json!({}), "ns.park", "orders"), []);
+    assert_eq!(
+        with_policy(json!({ "x-dead-letter-exchange": "ns.park" }), "ns.park", "orders"),
+        []
+    );
+    let own_key = json!({ "x-dead-letter-routing-key": "key" });
+    let found = with_policy(own_key, "theirs", "orders");
+    assert!(found[0].1.contains("argument x-dead-letter-routing-key is \"key\""), "{found:?}");
+}
+
 #[test]
 fn the_delivery_limit_of_a_queue_of_somebody_elses_is_its_own_or_the_brokers_default() {
     for (limit, version, expected) in [
@@ -1017,7 +1072,10 @@ fn a_negative_delivery_limit_yields_to_another_one_and_alone_is_none_or_on_3_10_
     let limit = |argument: Value, policy: Value, version: &str| {
         let mut details = details("orders", &Arguments::new());
         details.arguments.insert("x-delivery-limit".to_owned(), argument);
-        details.effective_policy.insert("delivery-limit".to_owned(), policy);
+        details
+            .effective_policy
+            .get_or_insert_default()
+            .insert("delivery-limit".to_owned(), policy);
         details.delivery_limit(Some(version))
     };
     let is = |argument: Option<i64>,
@@ -1042,7 +1100,10 @@ fn a_queue_at_rest_with_a_low_limit_of_its_own_is_found_unless_a_policy_sets_a_l
     let seen = |argument: Value, policy: Value| {
         let mut details = details("ns.discarded", &Arguments::new());
         details.arguments.insert("x-delivery-limit".to_owned(), argument);
-        details.effective_policy.insert("delivery-limit".to_owned(), policy);
+        details
+            .effective_policy
+            .get_or_insert_default()
+            .insert("delivery-limit".to_owned(), policy);
         argument_limit(&wanted, &details).map(|finding| finding.seen)
     };
     for (argument, policy, expected) in [
@@ -1060,13 +1121,40 @@ fn a_queue_at_rest_with_a_low_limit_of_its_own_is_found_unless_a_policy_sets_a_l
     }
 }
 
+/// As where the broker collects no statistics (4.0).
+#[test]
+fn what_the_management_api_does_not_tell_is_neither_right_nor_wrong() {
+    let silent = |seen: &mut Observed| {
+        let management = seen.management.as_mut().unwrap();
+        for queue in management.queues.values_mut() {
+            let (name, kind) = (queue.name.clone(), queue.kind.clone());
+            let arguments = queue.arguments.clone();
+            *queue = QueueDetails { name, kind, arguments, ..QueueDetails::default() };
+        }
+        for node in &mut management.nodes {
+            *node = Node { name: node.name.clone(), ..Node::default() };
+        }
+    };
+    for settings in [settings(), theirs()] {
+        assert_eq!(found(&settings, silent), [""; 0]);
+    }
+    let mut details = details("orders.parked", &Arguments::new());
+    details.arguments.insert("x-delivery-limit".to_owned(), 2_147_483_648_i64.into());
+    assert_eq!(details.delivery_limit(Some("4.0.5")), DeliveryLimit::At(2_147_483_648));
+    details.effective_policy = None;
+    assert_eq!(details.delivery_limit(Some("4.0.5")), DeliveryLimit::Unknown);
+    details.effective_policy = Some(serde_json::Map::new());
+    details.arguments.insert("x-delivery-limit".to_owned(), (-1).into());
+    assert_eq!(details.delivery_limit(None), DeliveryLimit::Unknown);
+}
+
 #[test]
 fn what_is_wrong_with_the_cluster_is_found() {
     let cluster = |change: fn(&mut Management)| {
         found(&settings(), |seen| change(seen.management.as_mut().unwrap()))
     };
-    assert_eq!(cluster(|it| it.nodes[0].mem_alarm = true), ["alarm"]);
-    assert_eq!(cluster(|it| it.nodes[0].disk_free_alarm = true), ["alarm"]);
+    assert_eq!(cluster(|it| it.nodes[0].mem_alarm = Some(true)), ["alarm"]);
+    assert_eq!(cluster(|it| it.nodes[0].disk_free_alarm = Some(true)), ["alarm"]);
     assert_eq!(
         found(&settings(), |seen| (seen.management, seen.is_blocked) = (None, true)),
         ["alarm"]
@@ -1077,10 +1165,16 @@ fn what_is_wrong_with_the_cluster_is_found() {
             change(&mut seen.management.as_mut().unwrap().nodes[0]);
         })
     };
-    assert_eq!(blocked_by(|it| it.mem_alarm = true), ["alarm"], "told once, with its node");
-    assert_eq!(blocked_by(|it| it.partitions = vec!["two".to_owned()]), ["partition", "alarm"]);
-    assert_eq!(cluster(|it| it.nodes[0].partitions = vec!["two".to_owned()]), ["partition"]);
-    assert_eq!(cluster(|it| it.nodes.push(Node { running: false, ..node("two") })), ["node-down"]);
+    assert_eq!(blocked_by(|it| it.mem_alarm = Some(true)), ["alarm"], "told once, with its node");
+    assert_eq!(
+        blocked_by(|it| it.partitions = Some(vec!["two".to_owned()])),
+        ["partition", "alarm"]
+    );
+    assert_eq!(cluster(|it| it.nodes[0].partitions = Some(vec!["two".to_owned()])), ["partition"]);
+    assert_eq!(
+        cluster(|it| it.nodes.push(Node { running: Some(false), ..node("two") })),
+        ["node-down"]
+    );
     let other = |it: &mut Management| {
         it.nodes.push(node("two"));
         it.nodes[1].applications[0].version = "4.2.0".to_owned();
@@ -1103,12 +1197,12 @@ fn what_is_wrong_with_the_cluster_is_found() {
             seen.management.as_mut().unwrap().nodes =
                 (0..nodes).map(|number| node(&number.to_string())).collect();
             let details = queue(seen, "orders");
-            details.members = members.iter().map(|&name| name.to_owned()).collect();
-            details.online = online.iter().map(|&name| name.to_owned()).collect();
+            details.members = Some(members.iter().map(|&name| name.to_owned()).collect());
+            details.online = Some(online.iter().map(|&name| name.to_owned()).collect());
             for name in
                 ["orders.parked", "ns.stray", "ns.wait.10000", "ns.wait.60000", "ns.wait.600000"]
             {
-                queue(seen, name).members.clear();
+                queue(seen, name).members = None;
             }
         })
     };
@@ -1136,7 +1230,7 @@ fn consumers_that_are_absent_or_where_none_should_be_and_short_timeouts_are_foun
     );
     let node = |millis: u64| {
         found(&settings(), |seen| {
-            queue(seen, "orders").subscriptions[0].consumer_timeout = Some(millis)
+            queue(seen, "orders").subscriptions.as_mut().unwrap()[0].consumer_timeout = Some(millis)
         })
     };
     assert_eq!((node(1_799_999), node(1_800_000)), (vec!["consumer-timeout-short"], vec![]));
@@ -1166,7 +1260,7 @@ fn an_ack_timeout_that_a_consumer_asks_for_beats_all_others_from_4_3_on() {
     let with = |asked: u64, version: &str| {
         found(&settings(), |seen| {
             policy(seen, "orders", "consumer-timeout", 60_000.into());
-            queue(seen, "orders").subscriptions[0]
+            queue(seen, "orders").subscriptions.as_mut().unwrap()[0]
                 .arguments
                 .insert("x-consumer-timeout".to_owned(), asked.into());
             seen.management.as_mut().unwrap().nodes[0].applications[0].version = version.to_owned();
@@ -1182,7 +1276,7 @@ fn an_ack_timeout_that_a_consumer_asks_for_beats_all_others_from_4_3_on() {
     let without_consumer = |settings: &Settings, version: &str| {
         found(settings, |seen| {
             policy(seen, "orders", "consumer-timeout", 60_000.into());
-            queue(seen, "orders").subscriptions.clear();
+            queue(seen, "orders").subscriptions = Some(Vec::new());
             seen.management.as_mut().unwrap().nodes[0].applications[0].version = version.to_owned();
         })
     };
@@ -1196,14 +1290,18 @@ fn an_ack_timeout_that_a_consumer_asks_for_beats_all_others_from_4_3_on() {
         found.contains(&"consumer-timeout-short")
     };
     let asking = |it: &mut QueueDetails| {
-        it.subscriptions[0].arguments.insert("x-consumer-timeout".to_owned(), 1_800_000.into());
+        let subscription = &mut it.subscriptions.as_mut().unwrap()[0];
+        subscription.arguments.insert("x-consumer-timeout".to_owned(), 1_800_000.into());
     };
     assert!(!is_short(&theirs(), asking), "what its owner sets does not matter then");
-    assert!(!is_short(&theirs(), |it| it.subscriptions.clear()), "its consumers will ask");
+    assert!(
+        !is_short(&theirs(), |it| it.subscriptions = Some(Vec::new())),
+        "its consumers will ask"
+    );
     let mut perhaps_classic = theirs();
     perhaps_classic.queue_mut("orders").queue_type = None;
     assert!(
-        is_short(&perhaps_classic, |it| it.subscriptions.clear()),
+        is_short(&perhaps_classic, |it| it.subscriptions = Some(Vec::new())),
         "of a queue that may be classic rehop asks nothing"
     );
 }
@@ -1237,7 +1335,7 @@ fn a_queue_that_waits_long_for_a_consumer_whose_node_has_died_is_found_from_4_3_
 #[test]
 fn messages_that_are_stuck_stray_or_parked_for_long_are_found() {
     assert_eq!(
-        found(&settings(), |seen| queue(seen, "ns.wait.10000").messages_dlx = 1),
+        found(&settings(), |seen| queue(seen, "ns.wait.10000").messages_dlx = Some(1)),
         ["dead-lettering-stuck"]
     );
     assert_eq!(
@@ -1272,7 +1370,11 @@ fn a_wait_queue_that_is_not_used_is_told_with_what_is_known_of_it_unless_nothing
                 ("x-message-ttl".to_owned(), Argument::Number(700)),
                 ("x-dead-letter-exchange".to_owned(), Argument::Text("ns.return".to_owned())),
             ]);
-            let unused = QueueDetails { messages, consumers, ..details("ns.wait.700", &arguments) };
+            let unused = QueueDetails {
+                messages,
+                consumers: Some(consumers),
+                ..details("ns.wait.700", &arguments)
+            };
             seen.management.as_mut().unwrap().wait_queues.push(unused);
         });
         let told: Vec<_> =

@@ -13,9 +13,10 @@ fn queue_named(
     let arguments = json!({ "x-message-ttl": ttl, "x-dead-letter-exchange": then });
     QueueDetails {
         name: name.to_owned(),
+        kind: "quorum".to_owned(),
         arguments: arguments.as_object().cloned().unwrap_or_default(),
         messages,
-        consumers,
+        consumers: Some(consumers),
         ..QueueDetails::default()
     }
 }
@@ -56,7 +57,8 @@ fn ladder(rungs: &[(u64, u64)]) -> Management {
 fn consumed(seen: &mut Management, arguments: Value) {
     let arguments = arguments.as_object().cloned().unwrap_or_default();
     let subscription = Subscription { arguments, ..Subscription::default() };
-    seen.consumers.entry("orders".to_owned()).or_default().push(subscription);
+    let known = seen.consumers.entry("orders".to_owned()).or_insert_with(|| Some(Vec::new()));
+    known.as_mut().unwrap().push(subscription);
 }
 
 fn verdicts(used: &[&str], seen: &Management) -> Vec<(String, Verdict)> {
@@ -81,6 +83,14 @@ fn only_an_empty_wait_queue_of_this_namespace_that_no_setting_uses_may_go() {
     check(tier("ns.wait.700", 700, Some(1), 0), Some(Verdict::HasMessages));
     check(tier("ns.wait.700", 700, None, 0), Some(Verdict::NotCounted));
     check(tier("ns.wait.700", 700, Some(0), 1), Some(Verdict::HasConsumers));
+    let of = |change: fn(&mut QueueDetails)| {
+        let mut queue = tier("ns.wait.700", 700, Some(0), 0);
+        change(&mut queue);
+        queue
+    };
+    check(of(|queue| queue.consumers = None), Some(Verdict::NotCounted));
+    check(of(|queue| queue.kind = "classic".to_owned()), Some(Verdict::NotOurs));
+    check(of(|queue| queue.kind = String::new()), Some(Verdict::NotOurs));
     check(tier("ns.wait.700", 800, Some(0), 0), Some(Verdict::NotOurs));
     check(tier("ns.wait.500", 500, Some(0), 0), None);
     check(tier("ns.wait.0700", 700, Some(0), 0), None);
@@ -228,6 +238,27 @@ fn a_consumer_that_announces_nothing_may_use_anything_that_is_empty() {
     let expected =
         ["ns.ladder.100", "ns.after.100", "ns.ladder"].map(|name| (name, Verdict::MayBeInUse));
     assert_eq!(verdicts(&[], &empty), named(&expected));
+}
+
+#[test]
+fn nothing_goes_while_the_consumers_of_a_work_queue_are_not_known() {
+    let mut seen = ladder(&[(100, 0), (200, 1)]);
+    seen.wait_queues.push(tier("ns.wait.500", 500, Some(0), 0));
+    consumed(&mut seen, json!({}));
+    seen.consumers.insert("bills".to_owned(), None);
+    let expected = [
+        ("ns.wait.500", Verdict::UseUnknown),
+        ("ns.ladder.100", Verdict::UseUnknown),
+        ("ns.ladder.200", Verdict::HasMessages),
+        ("ns.after.100", Verdict::Needed),
+        ("ns.after.200", Verdict::Needed),
+        ("ns.ladder", Verdict::Needed),
+    ];
+    assert_eq!(verdicts(&[], &seen), named(&expected));
+    assert_eq!(unused(&Names::new("ns"), &BTreeSet::new(), &seen)[0].used_by, ["bills"]);
+    seen.wait_queues.clear();
+    let left = ["ns.after.100", "ns.after.200", "ns.ladder"];
+    assert_eq!(verdicts(&[], &seen), named(&left.map(|name| (name, Verdict::UseUnknown))));
 }
 
 #[test]

@@ -167,13 +167,82 @@ fn what_the_broker_parked_has_its_reason_and_its_origin_from_the_broker() {
 #[test]
 fn what_did_not_come_by_the_park_exchange_has_its_own_reason_although_the_broker_has_moved_it() {
     let moved = parked_by_rehop().headers().clone().unwrap().inner().clone();
-    let moved = moved.into_iter().chain([("x-death".into(), death("shop"))]);
+    let by_policy = deaths([("orders.parked", "ns.park", "orders")]);
+    let moved = moved.into_iter().chain([("x-death".into(), by_policy)]);
     let properties = BasicProperties::default()
         .with_headers(moved.collect::<std::collections::BTreeMap<_, _>>().into());
     let reason_by = |exchange| {
         read(&interpreter(Place::queue("orders")), (exchange, "orders"), &properties).reason
     };
-    assert_eq!(["ns.park", "ns.stray"].map(reason_by), ["delivery_limit", "exhausted"]);
+    assert_eq!(["ns.park", "ns.stray"].map(reason_by), ["exhausted", "exhausted"]);
+}
+
+/// Every header of rehop's, as somebody may write it who publishes to the work queue.
+fn forged() -> BasicProperties {
+    let millis = NOW.as_millis() - 60_000;
+    let headers = [
+        ("rehop-reason", text("permanent")),
+        ("rehop-chain-id", text("chain")),
+        ("rehop-replays", int(3)),
+        ("rehop-replay-run", text("run-0")),
+        ("rehop-discard-run", text("run-0")),
+        ("rehop-discarded-from", text("evil")),
+        ("rehop-return-to", text("evil")),
+        ("rehop-exchange", text("evil")),
+        ("rehop-routing-key", text("evil")),
+        ("rehop-attempt", int(8)),
+        ("rehop-hop", int(3)),
+        ("rehop-errors", failure()),
+        ("rehop-first-seen-at", int(millis)),
+        ("rehop-first-failed-at", int(millis)),
+        ("rehop-parked-at", int(millis)),
+        ("rehop-expires-at", int(NOW.as_millis() + 60_000)),
+        ("tenant", text("a")),
+    ];
+    properties(headers).with_message_id("seven".into())
+}
+
+#[test]
+fn nothing_of_a_producers_counts_as_rehops_in_what_the_broker_parked_or_found_no_route_for() {
+    let with = |death: Option<AMQPValue>| {
+        let mut headers = forged().headers().clone().unwrap().inner().clone();
+        headers.extend(death.map(|death| ("x-death".into(), death)));
+        forged().with_headers(FieldTable::from(headers))
+    };
+    let twice = deaths([
+        ("orders.parked", "ns.park", "orders"),
+        ("orders", "shop", "order.created"),
+        // As 3.10 leaves it where a producer has written it.
+        ("orders", "ns.return", "order.created"),
+    ]);
+    for (place, exchange, death) in [
+        (Place::queue("orders"), "ns.park", Some(death("shop"))),
+        (Place::queue("orders"), "ns.park", Some(death(""))),
+        (Place::Stray, "ns.stray", Some(twice)),
+        (Place::Stray, "shop", None),
+    ] {
+        let (interpreter, original) = (interpreter(place), with(death));
+        let message = read(&interpreter, (exchange, "orders"), &original);
+        let ours = (message.replays, message.attempts, message.hops, message.history.len());
+        assert_eq!((ours, message.chain.as_str()), ((0, 0, 0, 0), "seven"), "{exchange}");
+        let named =
+            [&message.replay_run, &message.discard_run, &message.discarded_from, &message.error];
+        assert_eq!((named, message.first_seen), ([&None; 4], None), "{exchange}");
+        assert_ne!(message.exchange, "evil");
+        assert!(message.destination.as_deref() != Some("evil"), "{exchange}");
+        assert_eq!(message.deadline.map(|at| at.since(NOW)), Some(Duration::from_secs(60)));
+        // What is moved comes by rehop's exchanges, and is believed from then on.
+        let believed = interpreter.believed(exchange, &original);
+        let copy = interpreter.imported(&message, whole(&believed), Room::UNLIMITED);
+        let headers = copy.properties.headers().as_ref().unwrap().inner().clone();
+        for name in ["replays", "replay-run", "errors", "first-seen-at", "attempt", "discard-run"] {
+            assert!(!headers.contains_key(&*format!("rehop-{name}")), "{name} {exchange}");
+        }
+        assert!(headers.contains_key("tenant"));
+    }
+    let again = with(Some(death("ns.return")));
+    let believed = read(&interpreter(Place::queue("orders")), ("ns.park", "orders"), &again);
+    assert_eq!((believed.replays, believed.chain.as_str()), (3, "chain"));
 }
 
 #[test]

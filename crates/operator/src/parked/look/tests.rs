@@ -8,7 +8,7 @@ fn only_a_queue_whose_leader_does_not_answer_counts_as_empty() {
     let (what, problem) = (|| "looking".to_owned(), || Problem::from("no".to_owned()));
     assert!(matches!(or_none(Ok(7)), Ok(7)));
     assert!(matches!(or_none(Err(Error::Unavailable { what: what(), problem: problem() })), Ok(0)));
-    let missing = or_none(Err(Error::Missing { what: what(), problem: problem() }));
+    let missing = or_none::<u64>(Err(Error::Missing { what: what(), problem: problem() }));
     assert!(matches!(missing, Err(Error::Missing { .. })), "{missing:?}");
 }
 
@@ -51,5 +51,22 @@ fn a_subscription_brings_no_more_than_memory_allows_but_always_one_message() {
         (Demand { subscriptions: 2, wanted: 0, bytes: 1, ..AFTER_ONE }, 1),
     ] {
         assert_eq!(demand.prefetch(), expected, "{demand:?}");
+    }
+}
+
+#[test]
+fn a_message_is_waited_for_that_was_there_is_not_ready_has_not_come_and_nobody_else_can_have() {
+    for (expected, accounted_for, is_alone, is_expected) in [
+        (6, 0, true, true),
+        (6, 5, true, true),
+        (6, 6, true, false),
+        // More came meanwhile.
+        (6, 7, true, false),
+        (6, 0, false, false),
+        // How many there are is not known.
+        (0, 0, true, false),
+    ] {
+        let waits = is_outstanding(expected, accounted_for, is_alone);
+        assert_eq!(waits, is_expected, "{expected} {accounted_for} {is_alone}");
     }
 }
