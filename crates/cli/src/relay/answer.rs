@@ -3,14 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
+use http::StatusCode;
+use http::header::{HeaderMap, RETRY_AFTER};
 use rehop::Failure;
 use rehop::settings::Treatment;
-use reqwest::StatusCode;
-use reqwest::header::{HeaderMap, RETRY_AFTER};
 
-pub(super) const TIMEOUT: &str = "http_timeout";
-pub(super) const CONNECT: &str = "http_connect";
-pub(super) const CONNECTION: &str = "http_connection";
+use super::missing::Missing;
 
 /// How failures are treated: as the settings say for their class, else by the relay's defaults.
 #[derive(Debug, Clone, Default)]
@@ -33,17 +31,9 @@ impl Treatments {
         self.failure(format!("http_{}", status.as_u16()), default, text, retry_after)
     }
 
-    /// The failure if there was no answer. Its text is stored with the message, so the URL is
-    /// removed.
-    pub(super) fn missing(&self, error: reqwest::Error) -> Result<(), Failure> {
-        let class = if error.is_timeout() {
-            TIMEOUT
-        } else if error.is_connect() {
-            CONNECT
-        } else {
-            CONNECTION
-        };
-        self.failure(class.to_owned(), Treatment::Transient, error.without_url(), None)
+    /// The failure if there was no answer.
+    pub(super) fn missing(&self, missing: &Missing) -> Result<(), Failure> {
+        self.failure(missing.class().to_owned(), Treatment::Transient, missing.to_string(), None)
     }
 
     /// Only a transient failure has a delay, and one that is deferred: the others are retried
@@ -84,7 +74,7 @@ pub(super) fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Durati
 
 #[cfg(test)]
 mod tests {
-    use reqwest::header::HeaderValue;
+    use http::header::HeaderValue;
 
     use super::*;
 

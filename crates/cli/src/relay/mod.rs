@@ -1,9 +1,13 @@
 //! `rehop relay`: the library as a service for an HTTP endpoint.
 
 mod answer;
+mod client;
+mod connections;
 mod content;
 mod endpoint;
+mod missing;
 mod request;
+mod target;
 mod treatments;
 
 use std::time::Duration;
@@ -13,7 +17,9 @@ use rehop::{Consumer, Raw, Settings, monitoring};
 use super::options::{Options, Usage};
 use super::{output, signals};
 use answer::Treatments;
+use client::Times;
 use endpoint::Endpoint;
+use target::Target;
 
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
@@ -38,6 +44,19 @@ pub(super) struct Args {
     /// it is set, else 30s
     #[arg(long, value_name = "DURATION", value_parser = timeout)]
     timeout: Option<Duration>,
+    /// How long a connection to the endpoint may be idle and still be used again; up to 1h, and 0s
+    /// for never
+    ///
+    /// Keep it below the time after which the endpoint, or anything on the way to it, drops or
+    /// forgets idle connections: several servers do so after 5s.
+    #[arg(
+        long,
+        hide_short_help = true,
+        value_name = "DURATION",
+        default_value = "4s",
+        value_parser = idle_timeout
+    )]
+    idle_timeout: Duration,
     /// Serve /livez, /readyz and /metrics (Prometheus) over HTTP here, for instance 127.0.0.1:9464
     #[arg(long, value_name = "ADDRESS")]
     pub(super) listen: Option<String>,
@@ -86,7 +105,10 @@ In the rehop- headers %, spaces, control and non-ASCII characters are written as
 %XX: percent-decode them. Content-Type and Content-Encoding are encoded only
 where an HTTP header could not carry a character.
 
-A message may come more than once, for instance if an answer is lost.
+A message may come more than once, for instance if an answer is lost. A
+connection that was used before may have died since. If it fails before a byte
+of an answer, the request is sent once more on a new connection, within the same
+attempt and --timeout, and idle connections that may be dead as well are closed.
 
 Requests go directly to the endpoint: HTTP_PROXY and similar variables are not
 used. Certificates of https endpoints are checked against the system's
@@ -141,12 +163,14 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<()> {
             "retry.errors has the class {class:?}, which the relay never reports; --help lists its classes"
         );
     }
-    let endpoint = Endpoint::new(&args.to, &args.queue, timeout, treatments)?;
+    let times = Times { timeout, idle: args.idle_timeout };
+    let target = Target::parse(&args.to)?;
+    let endpoint = Endpoint::new(target, &args.queue, times, treatments)?;
     tracing::info!(
         "relaying queue {:?} to {}: at most {} attempts per message by policy, and {} deliveries with crashes; up to {} per \
          request",
         args.queue,
-        endpoint.masked(),
+        endpoint.target.shown,
         policy.max_attempts(),
         policy.max_deliveries(),
         humantime::format_duration(timeout),
@@ -189,4 +213,12 @@ fn timeout(text: &str) -> Result<Duration, String> {
     } else {
         Err(wrong())
     }
+}
+
+fn idle_timeout(text: &str) -> Result<Duration, String> {
+    const MAX: Duration = Duration::from_secs(60 * 60);
+    humantime::parse_duration(text)
+        .ok()
+        .filter(|idle| *idle <= MAX)
+        .ok_or_else(|| "expected a duration up to 1h, such as 4s, or 0s".to_owned())
 }

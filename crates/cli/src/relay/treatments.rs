@@ -3,7 +3,8 @@
 use rehop::Settings;
 use rehop::settings::QueueSettings;
 
-use super::answer::{CONNECT, CONNECTION, TIMEOUT, Treatments};
+use super::answer::Treatments;
+use super::missing::{CONNECT, CONNECTION, TIMEOUT};
 
 impl Treatments {
     /// The classes in `retry.errors`, for all queues and for this one.
@@ -33,9 +34,9 @@ impl Treatments {
 mod tests {
     use std::time::Duration;
 
+    use http::StatusCode;
     use rehop::settings::{RetrySettings, Treatment};
     use rehop::{Outcome, RetryPolicy};
-    use reqwest::StatusCode;
 
     use super::*;
 

@@ -14,6 +14,7 @@ mod endpoint;
 mod examined;
 mod first_hour;
 mod folder;
+mod hostile;
 mod kills;
 mod monitoring;
 mod parked;
@@ -22,6 +23,8 @@ mod producers;
 mod publish;
 mod readme;
 mod relay;
+mod relay_connections;
+mod relay_tls;
 mod scripting;
 mod shutdown;
 #[allow(dead_code, reason = "the library's tests use all of it")]

@@ -5,13 +5,13 @@ use std::time::{Duration, SystemTime};
 
 use futures_util::StreamExt;
 use rehop::settings::TopologyMode;
-use rehop_testing::{Port, Publish, Received};
+use rehop_testing::{Port, Publish};
 use serde_json::json;
 use tokio::io::AsyncReadExt;
 
-use super::endpoint::{Endpoint, status, with};
+use super::endpoint::{Endpoint, class, status, with};
 use super::process::{Tool, variables};
-use crate::support::{Fixture, failures, millis};
+use crate::support::{Fixture, millis};
 
 /// The other failures are counted each minute, and once more at the end.
 #[tokio::test(flavor = "multi_thread")]
@@ -387,12 +387,6 @@ async fn after_topology_declare_a_relay_that_only_checks_works() {
     fixture.publish("").await;
     endpoint.receives(1).await;
     relay.stop().await;
-}
-
-/// The class of a parked message's last failure.
-fn class(parked: &Received) -> String {
-    let errors = failures(parked);
-    errors.last().unwrap()["class"].as_str().unwrap().to_owned()
 }
 
 #[tokio::test(flavor = "multi_thread")]
