@@ -84,8 +84,8 @@ Retry-After waits without using up attempts or waits, retry.max_defers (100)
 times at most; without a Retry-After it is transient.
 
 The endpoint gets the unchanged body, the message's content_type as
-Content-Type, its content_encoding as Content-Encoding if it is a content coding
-of HTTP, such as gzip, and these headers:
+Content-Type, the content codings of HTTP in its content_encoding, such as gzip,
+as Content-Encoding, and these headers:
   rehop-queue         the queue
   rehop-exchange      the exchange that the message was published to; empty for
                       the default exchange
@@ -96,9 +96,9 @@ of HTTP, such as gzip, and these headers:
   rehop-deadline      its deadline, if it has one, in milliseconds since the
                       epoch. After that it is parked as expired and not sent
   rehop-content-encoding
-                      a content_encoding that is no content coding of HTTP, such
-                      as utf-8. A charset is also added to a Content-Type that
-                      names none
+                      a content_encoding that says anything else, such as utf-8
+                      or `gzip, utf-8`. A charset is also added to a
+                      Content-Type that names none
   traceparent, tracestate, baggage
                       the W3C trace context of this attempt
 In the rehop- headers %, spaces, control and non-ASCII characters are written as

@@ -317,6 +317,24 @@ async fn what_celery_and_spring_send_is_no_unknown_content_encoding() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_springs_compression_sends_arrives_as_compressed() {
+    let fixture = Fixture::new("spring").await;
+    let endpoint = Endpoint::start(|_| async { status(200) }).await;
+    let relay = fixture.relay(&endpoint.url, &[]).await;
+    for (before, encoding) in ["gzip, UTF-8", "gzip:UTF-8"].into_iter().enumerate() {
+        let message = fixture.to_queue().body(b"\x1f\x8b".to_vec()).properties(|it| {
+            it.content_type = Some("application/json".to_owned());
+            it.content_encoding = Some(encoding.to_owned());
+        });
+        fixture.client.publish(message).await.unwrap();
+        let arrived = endpoint.receives(before + 1).await.remove(before);
+        assert_eq!(arrived.header("content-encoding"), Some("gzip"));
+        assert_eq!(arrived.header("content-type"), Some("application/json; charset=UTF-8"));
+    }
+    relay.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn bodies_arrive_byte_for_byte_even_after_a_wait() {
     let fixture = Fixture::new("bodies").await;
     let endpoint = Endpoint::start(|arrived| async move {
