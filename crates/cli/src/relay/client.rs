@@ -75,10 +75,24 @@ pub(super) fn client(
         .pool_idle_timeout(times.idle)
         .http2_keep_alive_interval(patience / 2)
         .http2_keep_alive_timeout(patience / 2);
+    lenient(&mut client);
     if times.idle.is_zero() {
         client.pool_max_idle_per_host(0);
     }
     Ok(client.build(connector))
+}
+
+/// Reads what browsers read: an answer that cannot be read costs an attempt, although the endpoint
+/// may have handled the message.
+fn lenient(client: &mut legacy::Builder) {
+    const MAX_HEADERS: usize = 4096;
+    const MAX_HEADER_BYTES: u32 = 256 * 1024;
+    client
+        .http1_max_headers(MAX_HEADERS)
+        .http1_allow_obsolete_multiline_headers_in_responses(true)
+        .http1_allow_spaces_after_header_name_in_responses(true)
+        .http1_ignore_invalid_headers_in_responses(true)
+        .http2_max_header_list_size(MAX_HEADER_BYTES);
 }
 
 /// Connects, and has the connections watched.

@@ -9,6 +9,7 @@ use hyper_util::client::legacy;
 pub(super) const TIMEOUT: &str = "http_timeout";
 pub(super) const CONNECT: &str = "http_connect";
 pub(super) const CONNECTION: &str = "http_connection";
+pub(super) const UNREADABLE: &str = "http_unreadable";
 
 /// Its text is stored with the message. It does not name the URL.
 #[derive(Debug)]
@@ -26,6 +27,7 @@ impl Missing {
         match self {
             Self::Late(_) => TIMEOUT,
             Self::Failed(error) if error.is_connect() => CONNECT,
+            Self::Failed(error) if sources(error).any(is_unreadable) => UNREADABLE,
             Self::Failed(_) | Self::Unsendable(_) => CONNECTION,
         }
     }
@@ -40,6 +42,12 @@ impl Missing {
         self.class() == CONNECTION
             && !sources(error).filter_map(|it| it.downcast_ref()).any(is_request_alone)
     }
+}
+
+/// Whether the endpoint sent what is not HTTP, or what is more than the client reads.
+fn is_unreadable(error: &(dyn Error + 'static)) -> bool {
+    error.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_parse)
+        || error.downcast_ref::<h2::Error>().is_some_and(h2::Error::is_library)
 }
 
 fn sources<'a>(
@@ -65,6 +73,7 @@ impl fmt::Display for Missing {
         };
         f.write_str(match self.class() {
             CONNECT => "cannot connect to the endpoint",
+            UNREADABLE => "the endpoint's answer cannot be read",
             _ => "the connection to the endpoint ended before its answer",
         })?;
         // The client's own text says only at which of its steps it failed.

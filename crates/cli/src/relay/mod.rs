@@ -69,19 +69,20 @@ The endpoint's answer decides what happens to the message:
   409, 423            contention: retried immediately while retry.immediate
                       lasts, then as in the next row, without Retry-After
   408, 425, 429, 5xx  transient: retried immediately while retry.immediate
-  no answer in time   lasts, then after each of retry.delays, then parked. A
-  no connection       Retry-After, in seconds or as a date, sets the earliest
-                      time of the next attempt. If it exceeds eight times the
+  no answer in time,  lasts, then after each of retry.delays, then parked. A
+  none that is HTTP,  Retry-After, in seconds or as a date, sets the earliest
+  or no connection    time of the next attempt. If it exceeds eight times the
                       longest of retry.delays, or 30 days, the message is
                       parked; retry.after=ladder takes any delay up to 30 days
   any other status    permanent: parked now. Redirects are not followed, so
                       this includes 3xx
 A failure's class, in the history of a parked message and in metrics, is its
-status, such as http_503, or http_timeout, http_connect, or http_connection if
-the connection ended before the answer. retry.errors overrides the table for a
-class: transient, requeue, permanent, discard or defer. A class with defer and a
-Retry-After waits without using up attempts or waits, retry.max_defers (100)
-times at most; without a Retry-After it is transient.
+status, such as http_503, or http_timeout, http_connect, http_connection if the
+connection ended before the answer, or http_unreadable if the answer is not
+HTTP. retry.errors overrides the table for a class: transient, requeue,
+permanent, discard or defer. A class with defer and a Retry-After waits without
+using up attempts or waits, retry.max_defers (100) times at most; without a
+Retry-After it is transient.
 
 The endpoint gets the unchanged body, the message's content_type as
 Content-Type, the content codings of HTTP in its content_encoding, such as gzip,

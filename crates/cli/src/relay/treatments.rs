@@ -4,7 +4,7 @@ use rehop::Settings;
 use rehop::settings::QueueSettings;
 
 use super::answer::Treatments;
-use super::missing::{CONNECT, CONNECTION, TIMEOUT};
+use super::missing::{CONNECT, CONNECTION, TIMEOUT, UNREADABLE};
 
 impl Treatments {
     /// The classes in `retry.errors`, for all queues and for this one.
@@ -20,7 +20,7 @@ impl Treatments {
         let is_status =
             |status: &str| status.parse().is_ok_and(|status: u16| (100..1000).contains(&status));
         let is_ours = move |class: &str| {
-            [TIMEOUT, CONNECT, CONNECTION].contains(&class)
+            [TIMEOUT, CONNECT, CONNECTION, UNREADABLE].contains(&class)
                 || class.strip_prefix("http_").is_some_and(is_status)
         };
         self.0

@@ -23,6 +23,7 @@ mod producers;
 mod publish;
 mod readme;
 mod relay;
+mod relay_answers;
 mod relay_connections;
 mod relay_tls;
 mod scripting;
