@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::Context;
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, HeaderMap, HeaderValue, USER_AGENT};
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::connect::capture_connection;
@@ -104,7 +104,16 @@ impl Handler<Bytes> for Endpoint {
         let deadline = Instant::now() + self.times.timeout;
         let mut headers = self.common.clone();
         headers.extend(request::headers(&message, &self.queue));
-        let response = match self.answer(&headers, &message.body, deadline).await {
+        let mut answer = self.answer(&headers, &message.body, deadline).await;
+        // What others put into the trace context must not fail the message.
+        if let Ok(response) = &answer
+            && response.status() == StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE
+            && request::shorten(&mut headers)
+        {
+            tracing::debug!("the endpoint answered 431; the request is sent without baggage");
+            answer = self.answer(&headers, &message.body, deadline).await;
+        }
+        let response = match answer {
             Ok(response) => response,
             Err(missing) => return self.treatments.missing(&missing),
         };

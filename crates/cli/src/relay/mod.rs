@@ -104,7 +104,9 @@ as Content-Encoding, and these headers:
                       the W3C trace context of this attempt
 In the rehop- headers %, spaces, control and non-ASCII characters are written as
 %XX: percent-decode them. Content-Type and Content-Encoding are encoded only
-where an HTTP header could not carry a character.
+where an HTTP header could not carry a character. Baggage and trace state are
+the producer's, unchanged; if the endpoint answers 431, the request is sent
+again without them.
 
 A message may come more than once, for instance if an answer is lost. A
 connection that was used before may have died since. If it fails before a byte

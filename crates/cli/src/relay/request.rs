@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+use rehop::internals::names;
 use rehop::{Message, telemetry};
 
 use super::content::Content;
@@ -40,6 +41,12 @@ pub(super) fn headers(message: &Message<Bytes>, queue: &str) -> HeaderMap {
         }
     }
     headers
+}
+
+/// Removes what is not the message's own. Returns whether there was any.
+pub(super) fn shorten(headers: &mut HeaderMap) -> bool {
+    let removed = [names::BAGGAGE, names::TRACESTATE].map(|name| headers.remove(name));
+    removed.iter().any(Option::is_some)
 }
 
 /// `%` is encoded too, so that decoding always restores the original; and so are spaces, because

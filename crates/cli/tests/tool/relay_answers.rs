@@ -1,7 +1,36 @@
 //! What becomes of a message when its endpoint misbehaves.
 
-use super::hostile::Hostile;
+use super::hostile::{Hostile, OK};
 use crate::support::{Fixture, millis};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_others_put_into_the_trace_context_does_not_fail_a_message() {
+    let fixture = Fixture::new("baggage").await;
+    let endpoint = Hostile::start(|mut connection| async move {
+        while let Some(asked) = connection.asked().await {
+            let is_large = asked.header("baggage").is_some_and(|baggage| baggage.len() > 4096);
+            let answer = "HTTP/1.1 431 x\r\ncontent-length: 0\r\n\r\n";
+            connection.say(if is_large { answer } else { OK }).await;
+        }
+    })
+    .await;
+    let relay = fixture.relay(&endpoint.url, &[]).await;
+    let many: Vec<_> = (0..100).map(|member| format!("k{}=%20/{member}", member % 90)).collect();
+    let (many, large) = (many.join(","), format!("k={}", "x.-/".repeat(2000)));
+    for baggage in [many.as_str(), large.as_str()] {
+        fixture.client.publish(fixture.to_queue().header("baggage", baggage)).await.unwrap();
+        endpoint.is_asked(1).await;
+    }
+    let asked = endpoint.is_asked(3).await;
+    let mut seen: Vec<_> = asked
+        .iter()
+        .map(|it| (it.header("rehop-attempt").unwrap(), it.header("baggage")))
+        .collect();
+    seen.sort_by_key(|(_, baggage)| baggage.map_or(0, str::len));
+    assert_eq!(seen, [("1", None), ("1", Some(many.as_str())), ("1", Some(large.as_str()))]);
+    let stopped = relay.stop().await;
+    assert!(stopped.out.starts_with("stopped cleanly: handled 2, requeued 0"), "{}", stopped.out);
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unreadable_answer_says_why() {
