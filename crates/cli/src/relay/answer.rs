@@ -15,19 +15,27 @@ use super::missing::Missing;
 pub(super) struct Treatments(pub(super) BTreeMap<String, Treatment>);
 
 impl Treatments {
+    /// `explanation` is what the answer says about a failure.
     pub(super) fn judge(
         &self,
         status: StatusCode,
         retry_after: Option<Duration>,
+        explanation: Option<String>,
     ) -> Result<(), Failure> {
-        let text = format!("the endpoint answered {status}");
-        let (default, text) = match status.as_u16() {
+        let default = match status.as_u16() {
             200..=299 => return Ok(()),
-            300..=399 => (Treatment::Permanent, format!("{text}, and redirects are not followed")),
-            409 | 423 => (Treatment::Requeue, text),
-            408 | 425 | 429 | 500..=599 => (Treatment::Transient, text),
-            _ => (Treatment::Permanent, text),
+            409 | 423 => Treatment::Requeue,
+            408 | 425 | 429 | 500..=599 => Treatment::Transient,
+            _ => Treatment::Permanent,
         };
+        let mut text = format!("the endpoint answered {status}");
+        if status.is_redirection() {
+            text.push_str(", and redirects are not followed");
+        }
+        if let Some(explanation) = explanation {
+            text.push_str(": ");
+            text.push_str(&explanation);
+        }
         self.failure(format!("http_{}", status.as_u16()), default, text, retry_after)
     }
 
@@ -99,7 +107,9 @@ mod tests {
     fn the_class_names_the_status_and_only_transient_failures_have_a_delay() {
         let delay = Some(Duration::from_secs(7));
         let judge = |status| {
-            Treatments::default().judge(StatusCode::from_u16(status).unwrap(), delay).unwrap_err()
+            Treatments::default()
+                .judge(StatusCode::from_u16(status).unwrap(), delay, None)
+                .unwrap_err()
         };
         for status in [408, 425, 429, 500, 503, 599] {
             assert_eq!(judge(status).class(), format!("http_{status}"));
@@ -112,5 +122,9 @@ mod tests {
             judge(302).message(),
             "the endpoint answered 302 Found, and redirects are not followed"
         );
+        let explained = Treatments::default()
+            .judge(StatusCode::UNPROCESSABLE_ENTITY, None, Some("Sold out".to_owned()))
+            .unwrap_err();
+        assert_eq!(explained.message(), "the endpoint answered 422 Unprocessable Entity: Sold out");
     }
 }

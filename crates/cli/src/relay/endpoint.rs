@@ -3,8 +3,10 @@
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
-use bytes::Bytes;
-use http::header::{ACCEPT, AUTHORIZATION, HeaderMap, HeaderValue, USER_AGENT};
+use bytes::{Bytes, BytesMut};
+use http::header::{
+    ACCEPT, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT,
+};
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
@@ -15,6 +17,7 @@ use tokio::time::Instant;
 use super::answer::{Treatments, retry_after};
 use super::client::{Client, Times, client};
 use super::connections::Connections;
+use super::explain::Explanations;
 use super::missing::Missing;
 use super::request;
 use super::target::Target;
@@ -28,6 +31,7 @@ pub(super) struct Endpoint {
     queue: String,
     times: Times,
     treatments: Treatments,
+    explanations: Explanations,
 }
 
 impl Endpoint {
@@ -35,7 +39,7 @@ impl Endpoint {
         target: Target,
         queue: &str,
         times: Times,
-        treatments: Treatments,
+        (treatments, explanations): (Treatments, Explanations),
     ) -> anyhow::Result<Self> {
         if cfg!(not(any(feature = "tls-ring", feature = "tls-aws-lc"))) {
             anyhow::bail!(
@@ -51,7 +55,16 @@ impl Endpoint {
         let mut common =
             HeaderMap::from_iter([(USER_AGENT, agent), (ACCEPT, HeaderValue::from_static("*/*"))]);
         common.extend(target.credentials.clone().map(|it| (AUTHORIZATION, it)));
-        Ok(Self { target, client, connections, common, queue: queue.to_owned(), times, treatments })
+        Ok(Self {
+            target,
+            client,
+            connections,
+            common,
+            queue: queue.to_owned(),
+            times,
+            treatments,
+            explanations,
+        })
     }
 
     /// The head of the answer. A connection that was used before may have died in the meantime. If
@@ -97,6 +110,16 @@ impl Endpoint {
         let was_dead = self.connections.failed(&sent);
         Err((missing, was_dead))
     }
+
+    /// What the body says about a failure.
+    async fn explanation(&self, response: Response<Incoming>) -> Option<String> {
+        let (head, body) = response.into_parts();
+        let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        let content_type = content_type.unwrap_or_default();
+        let is_plain = !head.headers.contains_key(CONTENT_ENCODING);
+        let read = read(body, is_plain && self.explanations.wants(content_type)).await;
+        self.explanations.of(content_type, &read)
+    }
 }
 
 impl Handler<Bytes> for Endpoint {
@@ -118,26 +141,37 @@ impl Handler<Bytes> for Endpoint {
             Err(missing) => return self.treatments.missing(&missing),
         };
         let retry_after = retry_after(response.headers(), SystemTime::now());
-        let result = self.treatments.judge(response.status(), retry_after);
-        drain(response.into_body()).await;
-        result
+        let status = response.status();
+        let explanation = if status.is_success() {
+            read(response.into_body(), false).await;
+            None
+        } else {
+            self.explanation(response).await
+        };
+        self.treatments.judge(status, retry_after, explanation)
     }
 }
 
-/// Reads and discards the body, so that the connection can be reused. It gives up on a large or
-/// slow body, because only the status matters.
-async fn drain(mut body: Incoming) {
+/// Reads the body, so that the connection can be reused, and returns it if it is kept. It gives up
+/// on a large or slow body, because the status matters more.
+async fn read(mut body: Incoming, is_kept: bool) -> BytesMut {
     const LIMIT: usize = 64 * 1024;
     const TIME_LIMIT: Duration = Duration::from_millis(500);
+    let mut kept = BytesMut::new();
     let read = async {
         let mut read = 0;
         while let Some(Ok(frame)) = body.frame().await {
-            read += frame.data_ref().map_or(0, Bytes::len);
+            let Some(data) = frame.data_ref() else { continue };
+            read += data.len();
             if read > LIMIT {
                 return;
+            }
+            if is_kept {
+                kept.extend_from_slice(data);
             }
         }
     };
     // What remains is dropped with the connection.
     let _ = tokio::time::timeout(TIME_LIMIT, read).await;
+    kept
 }

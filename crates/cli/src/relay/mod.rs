@@ -5,6 +5,7 @@ mod client;
 mod connections;
 mod content;
 mod endpoint;
+mod explain;
 mod missing;
 mod request;
 mod target;
@@ -13,12 +14,14 @@ mod treatments;
 use std::time::Duration;
 
 use rehop::{Consumer, Raw, Settings, monitoring};
+use rehop_operator::parked::Mask;
 
 use super::options::{Options, Usage};
 use super::{output, signals};
 use answer::Treatments;
 use client::Times;
 use endpoint::Endpoint;
+use explain::Explanations;
 use target::Target;
 
 #[derive(Debug, clap::Args)]
@@ -44,6 +47,18 @@ pub(super) struct Args {
     /// it is set, else 30s
     #[arg(long, value_name = "DURATION", value_parser = timeout)]
     timeout: Option<Duration>,
+    /// How many bytes of an answer's body become part of the error, up to 2000
+    ///
+    /// It is stored with the message, logged, and in spans. Values that mask.json in the settings
+    /// names are masked. By default, only title and detail of a problem of RFC 9457 are said.
+    #[arg(
+        long,
+        hide_short_help = true,
+        value_name = "BYTES",
+        default_value_t = 0,
+        value_parser = clap::value_parser!(u16).range(0..=2000)
+    )]
+    error_body: u16,
     /// How long a connection to the endpoint may be idle and still be used again; up to 1h, and 0s
     /// for never
     ///
@@ -108,6 +123,9 @@ where an HTTP header could not carry a character. Baggage and trace state are
 the producer's, unchanged; if the endpoint answers 431, the request is sent
 again without them.
 
+The error of a failed attempt is the status, with title and detail if the body
+is application/problem+json. --error-body adds other bodies.
+
 A message may come more than once, for instance if an answer is lost. A
 connection that was used before may have died since. If it fails before a byte
 of an answer, the request is sent once more on a new connection, within the same
@@ -167,8 +185,10 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<()> {
         );
     }
     let times = Times { timeout, idle: args.idle_timeout };
+    let explanations =
+        Explanations { mask: Mask::new(&settings.mask)?, other: args.error_body.into() };
     let target = Target::parse(&args.to)?;
-    let endpoint = Endpoint::new(target, &args.queue, times, treatments)?;
+    let endpoint = Endpoint::new(target, &args.queue, times, (treatments, explanations))?;
     tracing::info!(
         "relaying queue {:?} to {}: at most {} attempts per message by policy, and {} deliveries with crashes; up to {} per \
          request",

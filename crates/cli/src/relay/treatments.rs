@@ -63,18 +63,19 @@ mod tests {
         let treatments = treatments(&all, &[("http_503", Treatment::Permanent)]);
         let delay_of = |status| {
             treatments
-                .judge(StatusCode::from_u16(status).unwrap(), delay)
+                .judge(StatusCode::from_u16(status).unwrap(), delay, None)
                 .unwrap_err()
                 .retry_after()
         };
         assert_eq!([404, 503, 418, 500].map(delay_of), [delay, None, None, delay]);
-        assert!(treatments.judge(StatusCode::OK, None).is_ok());
+        assert!(treatments.judge(StatusCode::OK, None, None).is_ok());
     }
 
     #[test]
     fn a_class_that_is_deferred_needs_a_delay_and_is_transient_without_one() {
         let treatments = treatments(&[("http_429", Treatment::Defer)], &[]);
-        let judge = |delay| treatments.judge(StatusCode::TOO_MANY_REQUESTS, delay).unwrap_err();
+        let judge =
+            |delay| treatments.judge(StatusCode::TOO_MANY_REQUESTS, delay, None).unwrap_err();
         let delay = Some(Duration::from_secs(7));
         let policy = RetryPolicy::new(&RetrySettings::default()).unwrap();
         let outcome = |delay| {

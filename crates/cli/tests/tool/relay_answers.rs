@@ -45,3 +45,38 @@ async fn an_unreadable_answer_says_why() {
     assert!(errors.contains(said), "{errors}");
     relay.stop().await;
 }
+
+const PROBLEM: &str =
+    r#"{"title": "Out of stock", "detail": "item 7 is sold out", "card": "4111"}"#;
+
+/// The text of a parked message's error and the log, after an answer with this body.
+async fn error_after(content_type: &str, body: &str, options: &[&str]) -> String {
+    let fixture = Fixture::new("problem").await;
+    let endpoint = Hostile::answering(format!(
+        "HTTP/1.1 422 x\r\ncontent-type: {content_type}\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    ))
+    .await;
+    let relay = fixture.relay(&endpoint.url, options).await;
+    fixture.publish("").await;
+    let parked = fixture.drain_parked(1).await.remove(0);
+    let stopped = relay.stop().await;
+    let errors = crate::support::failures(&parked);
+    let error = errors[0]["message"].as_str().unwrap().to_owned();
+    assert!(stopped.err.contains("answered 422"), "{}", stopped.err);
+    assert!(!stopped.err.contains("4111"), "{}", stopped.err);
+    error
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_error_says_what_the_problem_was_and_no_more_than_was_asked_for() {
+    let status = "the endpoint answered 422 Unprocessable Entity";
+    let problem = format!("{status}: Out of stock: item 7 is sold out");
+    assert_eq!(error_after("application/problem+json", PROBLEM, &[]).await, problem);
+    assert_eq!(error_after("application/json", PROBLEM, &[]).await, status);
+    let options = ["--error-body", "60", "--set", r#"mask.json=["**.card"]"#];
+    let said = error_after("application/json", PROBLEM, &options).await;
+    assert!(said.starts_with(&format!("{status}: ")), "{said}");
+    assert!(said.contains("***") && said.contains("sold out") && !said.contains("4111"), "{said}");
+    assert!(said.len() <= status.len() + ": ".len() + 60 + "…".len(), "{said}");
+}

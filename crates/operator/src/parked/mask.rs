@@ -17,7 +17,7 @@ pub(crate) const MASKED: &str = "***";
 
 /// What is masked.
 #[derive(Debug, Clone)]
-pub(crate) struct Mask {
+pub struct Mask {
     headers: Vec<String>,
     json: Vec<JsonPath>,
 }
@@ -26,7 +26,7 @@ impl Mask {
     /// # Errors
     ///
     /// When a path is malformed.
-    pub(crate) fn new(settings: &MaskSettings) -> Result<Self, SettingsError> {
+    pub fn new(settings: &MaskSettings) -> Result<Self, SettingsError> {
         let path = |(index, path): (usize, &String)| {
             path.parse()
                 .map_err(|problem| SettingsError::invalid(format!("mask.json.{index}"), problem))
@@ -51,7 +51,7 @@ impl Mask {
     /// The body with its masked values; `None` if it is not JSON, or nothing in it is masked. A
     /// body that begins like JSON and is not is masked as a whole: nobody can tell where its
     /// secrets are.
-    pub(crate) fn json(&self, body: &[u8]) -> Option<Value> {
+    pub fn json(&self, body: &[u8]) -> Option<Value> {
         if self.json.is_empty() {
             return None;
         }
