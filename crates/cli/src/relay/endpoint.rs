@@ -19,7 +19,7 @@ use super::client::{Client, Times, client};
 use super::connections::Connections;
 use super::explain::Explanations;
 use super::missing::Missing;
-use super::request;
+use super::request::Headers;
 use super::target::Target;
 
 pub(super) struct Endpoint {
@@ -28,7 +28,7 @@ pub(super) struct Endpoint {
     connections: Connections,
     /// The headers of every request.
     common: HeaderMap,
-    queue: String,
+    headers: Headers,
     times: Times,
     treatments: Treatments,
     explanations: Explanations,
@@ -37,7 +37,7 @@ pub(super) struct Endpoint {
 impl Endpoint {
     pub(super) fn new(
         target: Target,
-        queue: &str,
+        headers: Headers,
         times: Times,
         (treatments, explanations): (Treatments, Explanations),
     ) -> anyhow::Result<Self> {
@@ -55,16 +55,7 @@ impl Endpoint {
         let mut common =
             HeaderMap::from_iter([(USER_AGENT, agent), (ACCEPT, HeaderValue::from_static("*/*"))]);
         common.extend(target.credentials.clone().map(|it| (AUTHORIZATION, it)));
-        Ok(Self {
-            target,
-            client,
-            connections,
-            common,
-            queue: queue.to_owned(),
-            times,
-            treatments,
-            explanations,
-        })
+        Ok(Self { target, client, connections, common, headers, times, treatments, explanations })
     }
 
     /// The head of the answer. A connection that was used before may have died in the meantime. If
@@ -126,12 +117,12 @@ impl Handler<Bytes> for Endpoint {
     async fn handle(&self, message: Message<Bytes>) -> Result<(), Failure> {
         let deadline = Instant::now() + self.times.timeout;
         let mut headers = self.common.clone();
-        headers.extend(request::headers(&message, &self.queue));
+        headers.extend(self.headers.of(&message));
         let mut answer = self.answer(&headers, &message.body, deadline).await;
         // What others put into the trace context must not fail the message.
         if let Ok(response) = &answer
             && response.status() == StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE
-            && request::shorten(&mut headers)
+            && Headers::shorten(&mut headers)
         {
             tracing::debug!("the endpoint answered 431; the request is sent without baggage");
             answer = self.answer(&headers, &message.body, deadline).await;

@@ -22,6 +22,7 @@ use answer::Treatments;
 use client::Times;
 use endpoint::Endpoint;
 use explain::Explanations;
+use request::Headers;
 use target::Target;
 
 #[derive(Debug, clap::Args)]
@@ -47,6 +48,12 @@ pub(super) struct Args {
     /// it is set, else 30s
     #[arg(long, value_name = "DURATION", value_parser = timeout)]
     timeout: Option<Duration>,
+    /// Also send the message's own headers with these names, as rehop-header-<name>
+    ///
+    /// Separated by commas; may be repeated. * is any text, and case does not matter. Headers of
+    /// rehop and of the broker are not among them.
+    #[arg(long, hide_short_help = true, value_name = "NAMES", value_delimiter = ',')]
+    header: Vec<String>,
     /// How many bytes of an answer's body become part of the error, up to 2000
     ///
     /// It is stored with the message, logged, and in spans. Values that mask.json in the settings
@@ -108,6 +115,9 @@ as Content-Encoding, and these headers:
   rehop-routing-key   the routing key that it was published with
   rehop-message-id    its message_id, if it has one. It is the same on every
                       attempt, so use it to recognise duplicates
+  rehop-correlation-id, rehop-reply-to, rehop-type, rehop-app-id, rehop-user-id
+                      these properties of the message, if it has them
+  rehop-header-<name> a header of the message that --header names
   rehop-attempt       the number of this attempt, from 1
   rehop-deadline      its deadline, if it has one, in milliseconds since the
                       epoch. After that it is parked as expired and not sent
@@ -118,10 +128,11 @@ as Content-Encoding, and these headers:
   traceparent, tracestate, baggage
                       the W3C trace context of this attempt
 In the rehop- headers %, spaces, control and non-ASCII characters are written as
-%XX: percent-decode them. Content-Type and Content-Encoding are encoded only
-where an HTTP header could not carry a character. Baggage and trace state are
-the producer's, unchanged; if the endpoint answers 431, the request is sent
-again without them.
+%XX: percent-decode them. In <name> so is whatever no HTTP name can have, and
+capitals are lost. Lists and tables are JSON. Content-Type and Content-Encoding
+are encoded only where an HTTP header could not carry a character. Baggage and
+trace state are the producer's, unchanged; if the endpoint answers 431, the
+request is sent again without them.
 
 The error of a failed attempt is the status, with title and detail if the body
 is application/problem+json. --error-body adds other bodies.
@@ -187,8 +198,12 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<()> {
     let times = Times { timeout, idle: args.idle_timeout };
     let explanations =
         Explanations { mask: Mask::new(&settings.mask)?, other: args.error_body.into() };
+    let headers = Headers {
+        queue: args.queue.clone(),
+        producers: args.header.iter().map(|name| name.trim().to_lowercase()).collect(),
+    };
     let target = Target::parse(&args.to)?;
-    let endpoint = Endpoint::new(target, &args.queue, times, (treatments, explanations))?;
+    let endpoint = Endpoint::new(target, headers, times, (treatments, explanations))?;
     tracing::info!(
         "relaying queue {:?} to {}: at most {} attempts per message by policy, and {} deliveries with crashes; up to {} per \
          request",

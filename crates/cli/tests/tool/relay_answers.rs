@@ -80,3 +80,33 @@ async fn an_error_says_what_the_problem_was_and_no_more_than_was_asked_for() {
     assert!(said.contains("***") && said.contains("sold out") && !said.contains("4111"), "{said}");
     assert!(said.len() <= status.len() + ": ".len() + 60 + "…".len(), "{said}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn properties_and_chosen_headers_reach_the_endpoint() {
+    let fixture = Fixture::new("properties").await;
+    let endpoint = Hostile::answering(OK).await;
+    let relay = fixture.relay(&endpoint.url, &["--header", "tenant,shop-*"]).await;
+    let message = fixture.to_queue().header("Tenant", "a b").header("shop-id", 7);
+    let message = message.header("other", "x").properties(|it| {
+        it.reply_to = Some("answers".to_owned());
+        it.kind = Some("order.placed".to_owned());
+        it.correlation_id = Some("c 1".to_owned());
+        it.app_id = Some("shop".to_owned());
+        it.user_id = Some("guest".to_owned());
+    });
+    fixture.client.publish(message).await.unwrap();
+    let asked = endpoint.is_asked(1).await.remove(0);
+    for (name, value) in [
+        ("rehop-reply-to", Some("answers")),
+        ("rehop-type", Some("order.placed")),
+        ("rehop-correlation-id", Some("c%201")),
+        ("rehop-app-id", Some("shop")),
+        ("rehop-user-id", Some("guest")),
+        ("rehop-header-tenant", Some("a%20b")),
+        ("rehop-header-shop-id", Some("7")),
+        ("rehop-header-other", None),
+    ] {
+        assert_eq!(asked.header(name), value, "{name}");
+    }
+    relay.stop().await;
+}

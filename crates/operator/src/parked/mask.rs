@@ -69,7 +69,7 @@ impl Mask {
 }
 
 /// Whether a text matches a pattern in which `*` is any text.
-fn wildcard(pattern: &str, text: &str) -> bool {
+pub fn wildcard(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();
     let Some(mut rest) = text.strip_prefix(first) else { return false };
@@ -106,7 +106,8 @@ pub(crate) fn masked_headers(properties: &BasicProperties, mask: &Mask) -> BTree
     headers.into_iter().collect()
 }
 
-fn plain(value: &HeaderValue<'_>) -> Value {
+/// A header's value as plain JSON, in which bytes are hexadecimal.
+pub fn plain(value: &HeaderValue<'_>) -> Value {
     match value {
         HeaderValue::Void => Value::Null,
         HeaderValue::Bool(value) => json!(value),

@@ -49,7 +49,7 @@ pub use group::{Group, Kind, normalise};
 pub use import::{ImportPlan, ImportRequest, Imported};
 pub use list::{ListRequest, Listing, Planned};
 #[doc(hidden)]
-pub use mask::Mask;
+pub use mask::{Mask, plain, wildcard};
 pub use message::{ParkedMessage, Place};
 pub use operator::Parked;
 pub use progress::{Fates, Progress, Tally};
