@@ -33,9 +33,9 @@ pub(super) struct Args {
     queue: String,
     /// The http or https URL that each message is POSTed to
     ///
-    /// User and password in it are sent as basic authentication. They and the query are never
-    /// logged. Use the variable to keep them off the command line, which other users of the machine
-    /// can see.
+    /// User and password in it are sent as basic authentication. Of the URL, only scheme, host and
+    /// port are ever logged. Use the variable to keep the rest off the command line, which other
+    /// users of the machine can see.
     #[arg(long, value_name = "URL", env = "RELAY_TO", hide_env_values = true)]
     to: String,
     /// How many requests run at a time; at most the prefetch. Default: consume.concurrency, 10

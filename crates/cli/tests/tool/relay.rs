@@ -185,11 +185,7 @@ async fn an_endpoint_that_refuses_connections_gets_the_message_when_it_is_back()
     let parked = fixture.drain_parked(1).await;
     assert_eq!(class(&parked[0]), "http_connect");
     let stopped = relay.stop().await;
-    assert!(
-        stopped.err.contains(&format!("to http://***@127.0.0.1:{port}/orders?***")),
-        "{}",
-        stopped.err
-    );
+    assert!(stopped.err.contains(&format!("to http://127.0.0.1:{port}/***")), "{}", stopped.err);
     let said = format!("{}{}{}", stopped.out, stopped.err, parked[0].headers["rehop-errors"]);
     assert!(said.contains("Connection refused") && !said.contains("hunter"), "{said}");
 }

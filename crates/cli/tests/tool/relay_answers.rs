@@ -110,3 +110,22 @@ async fn properties_and_chosen_headers_reach_the_endpoint() {
     }
     relay.stop().await;
 }
+
+/// Slack and Telegram keep tokens in the path.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_the_url_only_scheme_host_and_port_are_ever_said() {
+    let mut fixture = Fixture::new("secret").await;
+    fixture.settings.retry.delays = millis([]);
+    let closing = Hostile::start(|mut connection| async move {
+        connection.asked().await;
+    })
+    .await;
+    let to = closing.url.replace("http://", "http://hunter1:hunter2@") + "hunter3?hunter4";
+    let relay = fixture.relay(&to, &["-vv"]).await;
+    fixture.publish("").await;
+    let parked = fixture.drain_parked(1).await.remove(0);
+    let stopped = relay.stop().await;
+    let said = format!("{}{}{:?}", stopped.out, stopped.err, parked.headers);
+    assert!(said.contains(&format!(" to {}***", closing.url)), "{said}");
+    assert!(!said.contains("hunter"), "{said}");
+}
