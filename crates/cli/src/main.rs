@@ -8,6 +8,7 @@ mod generate;
 mod init;
 mod input;
 mod limits;
+mod log_lines;
 mod logging;
 mod options;
 mod output;
@@ -108,7 +109,9 @@ Exit status:
 
 fn main() -> ExitCode {
     let cli = Cli::from_arg_matches(&command().get_matches()).unwrap_or_else(|error| error.exit());
-    match start(cli) {
+    let ended = start(cli);
+    logging::finish();
+    match ended {
         Ok(code) => code,
         Err(error) => {
             output::error(&error);

@@ -4,6 +4,8 @@ use anyhow::Context;
 use rehop::signals::Signals;
 use tokio_util::sync::CancellationToken;
 
+use super::logging;
+
 /// A token that the first signal cancels. The second ends the process, with the exit status that a
 /// shell reports for a process killed by that signal: 130 or 143. Unsettled messages stay with the
 /// broker.
@@ -17,6 +19,7 @@ pub(super) fn watch() -> anyhow::Result<CancellationToken> {
         tracing::info!("{first}: shutting down; a second signal stops immediately");
         let second = signals.next().await;
         tracing::warn!("{second}: stopping immediately; unfinished messages stay with the broker");
+        logging::finish();
         std::process::exit(second.exit_status().into());
     });
     Ok(stop)

@@ -160,6 +160,9 @@ finish, prints a one-line summary and exits with 0, all within shutdown.grace
 (30s), of which the last 2s are for closing. A second signal stops it
 immediately, with status 130 (SIGINT) or 143 (SIGTERM).
 
+The log never holds up the relay: lines that nobody reads from standard error
+are lost, and the log says how many.
+
 The relay declares what the queue needs in the namespace of --namespace, or of
 the settings; the default is `rehop`. Give each service its own. `rehop topology
 show` lists what would be declared.
@@ -226,7 +229,8 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<()> {
         monitoring.watch(service.status());
     }
     let summary = service.await?;
-    output::print(&summary.to_string())
+    output::print_at_end(summary.to_string());
+    Ok(())
 }
 
 /// Sets the handler's time limit to leave room for the request's, and returns the latter.

@@ -106,24 +106,35 @@ impl Tool {
     ) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_rehop"));
         command.args(arguments).env_clear().envs(environment).current_dir(std::env::temp_dir());
-        Self::spawn(command, reading)
+        Self::spawn(command, reading, std::future::ready(()))
+    }
+
+    /// Its log is read only after `reading` has completed.
+    pub(crate) fn start_unread(
+        arguments: &[&str],
+        environment: impl IntoIterator<Item = (impl AsRef<OsStr>, impl AsRef<OsStr>)>,
+        reading: impl Future<Output = ()> + Send + 'static,
+    ) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rehop"));
+        command.args(arguments).env_clear().envs(environment).current_dir(std::env::temp_dir());
+        Self::spawn(command, std::future::ready(()), reading)
     }
 
     /// Any other program: a service, or a shell that runs the tool.
     pub(crate) fn of(command: Command) -> Self {
-        Self::spawn(command, std::future::ready(()))
+        Self::spawn(command, std::future::ready(()), std::future::ready(()))
     }
 
-    fn spawn(mut command: Command, reading: impl Future<Output = ()> + Send + 'static) -> Self {
+    fn spawn(
+        mut command: Command,
+        reading: impl Future<Output = ()> + Send + 'static,
+        reading_log: impl Future<Output = ()> + Send + 'static,
+    ) -> Self {
         command.kill_on_drop(true);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let (out, err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
-        Self {
-            child,
-            out: Captured::new(out, reading),
-            err: Captured::new(err, std::future::ready(())),
-        }
+        Self { child, out: Captured::new(out, reading), err: Captured::new(err, reading_log) }
     }
 
     /// Waits until the relay consumes.
@@ -149,11 +160,14 @@ impl Tool {
         send_signal(name, self.id());
     }
 
+    /// Waits until the process has ended, whether its output is read or not.
+    pub(crate) async fn ended(&mut self) -> ExitStatus {
+        let ended = tokio::time::timeout(SOON, self.child.wait()).await;
+        ended.expect("the process ends in time").unwrap()
+    }
+
     pub(crate) async fn finished(mut self) -> Finished {
-        let status = tokio::time::timeout(SOON, self.child.wait())
-            .await
-            .expect("the process ends in time")
-            .unwrap();
+        let status = self.ended().await;
         Finished { status, out: self.out.end().await, err: self.err.end().await }
     }
 

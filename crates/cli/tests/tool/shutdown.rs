@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 
 use super::endpoint::{Endpoint, status};
-use super::process::Tool;
+use super::process::{Tool, variables};
 use crate::support::{Fixture, SOON};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -66,9 +66,31 @@ async fn a_second_signal_stops_immediately_and_the_message_stays_with_the_broker
         relay.signal(signal);
         let stopped = relay.finished().await;
         assert_eq!(stopped.code(), code, "{}", stopped.err);
+        assert!(stopped.err.contains("unfinished messages stay"), "{}", stopped.err);
         let back = fixture.client.drain(&fixture.queue, 1, SOON).await.unwrap();
         assert_eq!(back[0].text(), "kept");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_that_nobody_reads_holds_up_neither_messages_nor_the_end() {
+    let fixture = Fixture::new("unread").await;
+    let endpoint = Endpoint::start(|_| async { status(200) }).await;
+    let arguments = ["relay", "--queue", &fixture.queue, "--to", &endpoint.url, "-vv"];
+    let (read, reading) = tokio::sync::oneshot::channel::<()>();
+    let reading = async { reading.await.unwrap() };
+    let mut relay = Tool::start_unread(&arguments, variables(&fixture.settings), reading);
+    fixture.is_declared(&fixture.queue).await;
+    let messages = 500;
+    fixture.client.publish_many((0..messages).map(|_| fixture.to_queue())).await.unwrap();
+    endpoint.receives(messages).await;
+    relay.signal("TERM");
+    let status = relay.ended().await;
+    assert!(status.success(), "{status}");
+    read.send(()).unwrap();
+    let stopped = relay.finished().await;
+    assert!(stopped.out.starts_with(&format!("stopped cleanly: handled {messages}")));
+    assert!(!stopped.err.contains("shutting down"), "the pipe was not full");
 }
 
 #[tokio::test(flavor = "multi_thread")]
