@@ -103,8 +103,11 @@ Exit status:
        list of one queue and a plan then exit with 0), or sent some that parked
        again or that their handler discarded
   4    a replayed or edited message has no final fate yet
+  129  SIGHUP, when the terminal closed, ended it; but the commands of the next
+       line stop cleanly, however often it comes. Under nohup it is ignored
   130  SIGINT (Ctrl-C) ended it: a second one for relay, ui, parked and topology
        prune --apply, which stop cleanly at the first
+  131  SIGQUIT (Ctrl-\\) ended it, likewise
   143  SIGTERM ended it, likewise";
 
 fn main() -> ExitCode {

@@ -155,10 +155,12 @@ With --listen, /livez answers 200 while the process runs, /readyz answers 200
 while the queue is consumed and copies can be published, else 503 with the
 reasons, and /metrics has the metrics. There is neither TLS nor a login.
 
-On SIGINT or SIGTERM the relay takes no more messages, lets running requests
-finish, prints a one-line summary and exits with 0, all within shutdown.grace
-(30s), of which the last 2s are for closing. A second signal stops it
-immediately, with status 130 (SIGINT) or 143 (SIGTERM).
+On SIGINT, SIGTERM, SIGQUIT or SIGHUP the relay takes no more messages, lets
+running requests finish, prints a one-line summary and exits with 0, all within
+shutdown.grace (30s), of which the last 2s are for closing. A second signal
+stops it immediately, with status 130 (SIGINT), 131 (SIGQUIT) or 143 (SIGTERM).
+SIGHUP never does: terminals that close send it several times. Under nohup it
+changes nothing.
 
 The log never holds up the relay: lines that nobody reads from standard error
 are lost, and the log says how many.

@@ -120,6 +120,20 @@ impl Tool {
         Self::spawn(command, std::future::ready(()), reading)
     }
 
+    /// Another program runs the tool, with these arguments of its own before those of the tool.
+    pub(crate) fn start_by(
+        program: &[&str],
+        arguments: &[&str],
+        environment: impl IntoIterator<Item = (impl AsRef<OsStr>, impl AsRef<OsStr>)>,
+    ) -> Self {
+        let mut command = Command::new(program[0]);
+        command.args(&program[1..]).arg(env!("CARGO_BIN_EXE_rehop")).args(arguments);
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        command.env_clear().env("PATH", path).envs(environment);
+        command.current_dir(std::env::temp_dir());
+        Self::of(command)
+    }
+
     /// Any other program: a service, or a shell that runs the tool.
     pub(crate) fn of(command: Command) -> Self {
         Self::spawn(command, std::future::ready(()), std::future::ready(()))
@@ -187,6 +201,8 @@ pub(crate) fn send_signal(name: &str, pid: u32) {
     let signal = match name {
         "INT" => Signal::INT,
         "TERM" => Signal::TERM,
+        "HUP" => Signal::HUP,
+        "QUIT" => Signal::QUIT,
         "KILL" => Signal::KILL,
         other => panic!("no test sends {other}"),
     };

@@ -53,12 +53,25 @@ async fn sigterm_in_the_middle_of_work_loses_nothing() {
     assert_eq!(ids, (0..messages).map(|id| id.to_string()).collect::<Vec<_>>());
 }
 
+/// What starts the tests may have them ignore signals, and the tool inherits that.
+const WITH_ALL_SIGNALS: [&str; 2] = ["env", "--default-signal=HUP,QUIT"];
+
+impl Fixture {
+    /// A relay that another program starts, once it consumes.
+    async fn relay_by(&self, program: &[&str], to: &str) -> Tool {
+        let arguments = ["relay", "--queue", &self.queue, "--to", to];
+        let relay = Tool::start_by(program, &arguments, variables(&self.settings));
+        relay.consumes().await;
+        relay
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_signal_stops_immediately_and_the_message_stays_with_the_broker() {
-    for (signal, code) in [("INT", 130), ("TERM", 143)] {
+    for (signal, code) in [("INT", 130), ("QUIT", 131), ("TERM", 143)] {
         let fixture = Fixture::new("twice").await;
         let endpoint = Endpoint::start(|_| std::future::pending()).await;
-        let relay = fixture.relay(&endpoint.url, &[]).await;
+        let relay = fixture.relay_by(&WITH_ALL_SIGNALS, &endpoint.url).await;
         fixture.publish("kept").await;
         endpoint.receives(1).await;
         relay.signal(signal);
@@ -70,6 +83,45 @@ async fn a_second_signal_stops_immediately_and_the_message_stays_with_the_broker
         let back = fixture.client.drain(&fixture.queue, 1, SOON).await.unwrap();
         assert_eq!(back[0].text(), "kept");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_terminal_that_closes_stops_the_relay_cleanly_however_often_it_says_so() {
+    let fixture = Fixture::new("hangup").await;
+    let gate = Arc::new(Semaphore::new(0));
+    let held = gate.clone();
+    let endpoint = Endpoint::start(move |_| {
+        let held = held.clone();
+        async move {
+            held.acquire().await.unwrap().forget();
+            status(200)
+        }
+    })
+    .await;
+    let relay = fixture.relay_by(&WITH_ALL_SIGNALS, &endpoint.url).await;
+    fixture.publish("handled").await;
+    endpoint.receives(1).await;
+    relay.signal("HUP");
+    relay.logs("SIGHUP: shutting down").await;
+    relay.signal("HUP");
+    relay.signal("TERM");
+    gate.add_permits(1);
+    let stopped = relay.finished().await;
+    assert_eq!(stopped.code(), 0, "{}", stopped.err);
+    assert!(stopped.out.starts_with("stopped cleanly: handled 1"), "{}", stopped.out);
+}
+
+/// As `nohup` does.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hangup_that_is_ignored_at_the_start_stays_ignored() {
+    let fixture = Fixture::new("nohup").await;
+    let endpoint = Endpoint::start(|_| async { status(200) }).await;
+    let relay = fixture.relay_by(&["env", "--ignore-signal=HUP"], &endpoint.url).await;
+    relay.signal("HUP");
+    fixture.publish("handled").await;
+    endpoint.receives(1).await;
+    let stopped = relay.stop().await;
+    assert!(!stopped.err.contains("SIGHUP"), "{}", stopped.err);
 }
 
 #[tokio::test(flavor = "multi_thread")]
