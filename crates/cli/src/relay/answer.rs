@@ -96,7 +96,13 @@ mod tests {
     fn retry_after_is_read_as_seconds_or_as_a_date() {
         assert_eq!(seconds("120"), Some(120));
         assert_eq!(seconds(" 0 "), Some(0));
-        assert_eq!(seconds("Sun, 06 Nov 1994 08:49:47 GMT"), Some(10));
+        for date in [
+            "Sun, 06 Nov 1994 08:49:47 GMT",
+            "Sunday, 06-Nov-94 08:49:47 GMT",
+            "Sun Nov  6 08:49:47 1994",
+        ] {
+            assert_eq!(seconds(date), Some(10), "{date}");
+        }
         assert_eq!(seconds("Sun, 06 Nov 1994 08:49:27 GMT"), Some(0), "a date that has passed");
         for nonsense in ["", "soon", "-1", "1.5", "99999999999999999999999"] {
             assert_eq!(seconds(nonsense), None, "{nonsense}");

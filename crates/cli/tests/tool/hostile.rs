@@ -1,5 +1,7 @@
 //! An HTTP server that does with each connection exactly what a test says, byte by byte.
 
+use std::net::IpAddr;
+
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -36,7 +38,15 @@ impl Hostile {
         F: Fn(Connection) -> R + Send + Sync + 'static,
         R: Future<Output = ()> + Send + 'static,
     {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::start_at(IpAddr::from([127, 0, 0, 1]), serve).await
+    }
+
+    pub(crate) async fn start_at<F, R>(address: IpAddr, serve: F) -> Self
+    where
+        F: Fn(Connection) -> R + Send + Sync + 'static,
+        R: Future<Output = ()> + Send + 'static,
+    {
+        let listener = TcpListener::bind((address, 0)).await.unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap());
         let asked = Log::default();
         let log = asked.clone();
@@ -106,6 +116,11 @@ impl Connection {
                 return Some(Asked { connection: self.number, head, body: String::new() });
             }
         }
+    }
+
+    /// Reads what comes until the client closes.
+    pub(crate) async fn reads_all(&mut self) {
+        let _ = tokio::io::copy(&mut self.stream, &mut tokio::io::sink()).await;
     }
 
     /// Closes the connection as a machine does that knows nothing of it.
