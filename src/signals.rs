@@ -1,13 +1,20 @@
-//! The signals that stop a service: SIGINT and SIGTERM.
+//! The signals that stop a service: SIGINT, SIGTERM, SIGHUP and SIGQUIT.
 
 use std::fmt;
 use std::future::Future;
 use std::io;
+#[cfg(unix)]
+use std::task::Poll;
 
-/// Completes at the first SIGINT or SIGTERM that comes after this call; on other systems than Unix,
-/// at Ctrl-C. Made for [`Service::with_graceful_shutdown`](crate::Service::with_graceful_shutdown):
-/// terminals send SIGINT, while Kubernetes, Docker and systemd send SIGTERM. A process that SIGTERM
-/// kills leaves its messages to the broker, which counts this against each of them.
+/// Completes at the first SIGINT, SIGTERM, SIGHUP or SIGQUIT that comes after this call; on other
+/// systems than Unix, at Ctrl-C. Made for
+/// [`Service::with_graceful_shutdown`](crate::Service::with_graceful_shutdown): terminals send
+/// SIGINT, and SIGHUP when they close; Kubernetes, Docker and systemd send SIGTERM, or what an
+/// image names as its stop signal, for some SIGQUIT. A process that a signal kills leaves its
+/// messages to the broker, which counts this against each of them.
+///
+/// SIGHUP and SIGQUIT stay ignored if they were when the process started, as SIGHUP is under
+/// `nohup`. On systems that do not tell (all but Linux and Android), they keep their default.
 ///
 /// From this call on these signals no longer end the process, and later ones are ignored.
 /// `shutdown.grace` bounds how long the shutdown takes: let it end before the platform's own limit,
@@ -71,13 +78,20 @@ pub enum Signal {
     Interrupt,
     /// SIGTERM.
     Terminate,
+    /// SIGHUP: a terminal was closed.
+    Hangup,
+    /// SIGQUIT, or Ctrl-\.
+    Quit,
 }
 
 impl Signal {
-    /// The exit status that a shell reports for a process that this signal has killed: 130 or 143.
+    /// The exit status that a shell reports for a process that this signal has killed: 128 and its
+    /// number.
     pub const fn exit_status(self) -> u8 {
         match self {
+            Self::Hangup => 129,
             Self::Interrupt => 130,
+            Self::Quit => 131,
             Self::Terminate => 143,
         }
     }
@@ -88,18 +102,18 @@ impl fmt::Display for Signal {
         f.write_str(match self {
             Self::Interrupt => "SIGINT",
             Self::Terminate => "SIGTERM",
+            Self::Hangup => "SIGHUP",
+            Self::Quit => "SIGQUIT",
         })
     }
 }
 
-/// SIGINT and SIGTERM, one after the other. Without a second signal in mind, use
-/// [`shutdown_signal`].
+/// The signals that ask the process to end, one after the other. Without a second signal in mind,
+/// use [`shutdown_signal`].
 #[derive(Debug)]
 pub struct Signals {
     #[cfg(unix)]
-    interrupt: tokio::signal::unix::Signal,
-    #[cfg(unix)]
-    terminate: tokio::signal::unix::Signal,
+    listeners: Vec<(Signal, tokio::signal::unix::Signal)>,
 }
 
 #[cfg(unix)]
@@ -116,19 +130,49 @@ impl Signals {
     /// Outside of a Tokio runtime.
     pub fn listen() -> io::Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};
-        Ok(Self {
-            interrupt: signal(SignalKind::interrupt())?,
-            terminate: signal(SignalKind::terminate())?,
-        })
+        let kinds = [
+            (Signal::Interrupt, SignalKind::interrupt()),
+            (Signal::Terminate, SignalKind::terminate()),
+            (Signal::Hangup, SignalKind::hangup()),
+            (Signal::Quit, SignalKind::quit()),
+        ];
+        let ignored = ignored();
+        let listens = |(told, kind): &(Signal, SignalKind)| match told {
+            Signal::Interrupt | Signal::Terminate => true,
+            Signal::Hangup | Signal::Quit => {
+                ignored.is_some_and(|mask| mask & (1 << (kind.as_raw_value() - 1)) == 0)
+            }
+        };
+        let listeners = kinds.into_iter().filter(listens);
+        let listeners = listeners.map(|(told, kind)| signal(kind).map(|listener| (told, listener)));
+        Ok(Self { listeners: listeners.collect::<io::Result<_>>()? })
     }
 
     /// The next signal.
     pub async fn next(&mut self) -> Signal {
-        tokio::select! {
-            _ = self.interrupt.recv() => Signal::Interrupt,
-            _ = self.terminate.recv() => Signal::Terminate,
-        }
+        std::future::poll_fn(|context| {
+            for (told, listener) in &mut self.listeners {
+                if listener.poll_recv(context).is_ready() {
+                    return Poll::Ready(*told);
+                }
+            }
+            Poll::Pending
+        })
+        .await
     }
+}
+
+/// The signals that this process ignores, as a mask; `None` where the system does not tell. Asking
+/// for it in the way of POSIX needs unsafe code.
+#[cfg(unix)]
+fn ignored() -> Option<u64> {
+    ignored_in(&std::fs::read_to_string("/proc/self/status").ok()?)
+}
+
+#[cfg(unix)]
+fn ignored_in(status: &str) -> Option<u64> {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"))?;
+    u64::from_str_radix(mask.trim(), 16).ok()
 }
 
 #[cfg(not(unix))]
@@ -169,18 +213,28 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn either_signal_stops_the_service_and_is_told_apart() {
-        // Both are caught from here on, and do not end this process.
-        let (mut signals, stopped) = (Signals::listen().unwrap(), shutdown_signal());
-        send("TERM");
-        assert_eq!(signals.next().await, Signal::Terminate);
-        stopped.await;
-        let stopped = shutdown_signal();
-        send("INT");
-        assert_eq!(signals.next().await, Signal::Interrupt);
-        stopped.await;
-        let told = [Signal::Interrupt, Signal::Terminate]
+    async fn each_signal_stops_the_service_and_is_told_apart() {
+        // All are caught from here on, and do not end this process.
+        let mut signals = Signals::listen().unwrap();
+        let all = [Signal::Terminate, Signal::Interrupt, Signal::Hangup, Signal::Quit].into_iter();
+        // What started this process may have had it ignore some of them.
+        let heard = all.filter(|told| signals.listeners.iter().any(|(heard, _)| heard == told));
+        for told in heard.collect::<Vec<_>>() {
+            let stopped = shutdown_signal();
+            send(told.to_string().strip_prefix("SIG").unwrap());
+            assert_eq!(signals.next().await, told);
+            stopped.await;
+        }
+        let told = [Signal::Hangup, Signal::Interrupt, Signal::Quit, Signal::Terminate]
             .map(|signal| (signal.to_string(), signal.exit_status()));
-        assert_eq!(told, [("SIGINT".to_owned(), 130), ("SIGTERM".to_owned(), 143)]);
+        let expected = [("SIGHUP", 129), ("SIGINT", 130), ("SIGQUIT", 131), ("SIGTERM", 143)];
+        assert_eq!(told, expected.map(|(name, status)| (name.to_owned(), status)));
+    }
+
+    #[test]
+    fn what_is_ignored_is_read_from_the_status_of_the_process() {
+        let status = "Name:\tx\nSigBlk:\t0000000000000003\nSigIgn:\t0000000000000001\nSigCgt:\t2\n";
+        assert_eq!(ignored_in(status), Some(1));
+        assert_eq!((ignored_in(""), ignored_in("SigIgn:\tx")), (None, None));
     }
 }

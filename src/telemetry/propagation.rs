@@ -1,14 +1,18 @@
 //! W3C trace context and baggage in message headers.
 //!
 //! They are read here and not by the global propagator, so that a chain stays one trace even if the
-//! service sets up no telemetry.
+//! service sets up no telemetry. What comes from the producer is passed on as it came: the API's
+//! own form of baggage has neither an order nor more than 64 members.
 
+use std::borrow::Cow;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use opentelemetry::Context;
 use opentelemetry::baggage::{Baggage, BaggageExt, BaggageMetadata, KeyValueMetadata};
 use opentelemetry::trace::{SpanContext, SpanId, TraceContextExt, TraceFlags, TraceId, TraceState};
 use opentelemetry::{Key, StringValue};
+use percent_encoding::{AsciiSet, CONTROLS};
 
 use crate::message::{Delivery, HeaderValue};
 use crate::wire::Ignored;
@@ -19,8 +23,12 @@ const MAX_BAGGAGE_BYTES: usize = 8192;
 /// The flags for sampled and for a random trace id (level 2 of W3C Trace Context). A participant
 /// sets all others to zero.
 const KNOWN_FLAGS: u8 = 0b11;
-/// The longest trace state that must be passed on, as defined by W3C Trace Context.
+/// The longest trace state that must be passed on, and the members that are left out first if it is
+/// longer, as defined by W3C Trace Context.
 const MAX_TRACESTATE_BYTES: usize = 512;
+const LARGE_MEMBER_BYTES: usize = 128;
+/// What needs to be encoded in a value, as defined by W3C Baggage.
+const ENCODED: AsciiSet = CONTROLS.add(b' ').add(b'"').add(b'%').add(b',').add(b';').add(b'\\');
 
 /// The trace context of a message. A malformed part is ignored, with the reason.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -42,7 +50,11 @@ pub(crate) fn read(delivery: &Delivery, ignored: &mut Vec<Ignored>) -> Incoming 
     let mut ignore =
         |name: &str, because| ignored.push(Ignored { header: name.to_owned(), because });
     let state = tracestate.and_then(|text| {
-        let state = TraceState::from_str(&text).ok().filter(|_| text.len() <= MAX_TRACESTATE_BYTES);
+        let shortened = shortened(&text);
+        if shortened.len() < text.len() {
+            ignore(TRACESTATE, "it is longer than 512 bytes; part of it is kept");
+        }
+        let state = TraceState::from_str(&shortened).ok();
         if state.is_none() {
             ignore(TRACESTATE, "it is not a valid W3C trace state");
         }
@@ -56,17 +68,11 @@ pub(crate) fn read(delivery: &Delivery, ignored: &mut Vec<Ignored>) -> Incoming 
         parent
     });
     let baggage = baggage.and_then(|text| {
-        if text.len() > MAX_BAGGAGE_BYTES {
-            ignore(BAGGAGE, "it is longer than W3C allows");
-            return None;
+        let (kept, problem) = checked(&text);
+        if let Some(problem) = problem {
+            ignore(BAGGAGE, problem);
         }
-        let (members, whole) = parse_baggage(&text);
-        if whole {
-            return Some(text).filter(|text| !text.is_empty());
-        }
-        ignore(BAGGAGE, "part of it is not valid W3C baggage; the rest is kept");
-        Some(format_baggage(Context::new().with_baggage(members).baggage()))
-            .filter(|text| !text.is_empty())
+        Some(kept.into_owned()).filter(|text| !text.is_empty())
     });
     Incoming { parent, baggage }
 }
@@ -105,50 +111,102 @@ pub(crate) fn format(context: &SpanContext) -> String {
     )
 }
 
+/// As much of a long trace state as must be passed on: large members are left out first, and then
+/// the last ones.
+fn shortened(state: &str) -> Cow<'_, str> {
+    if state.len() <= MAX_TRACESTATE_BYTES {
+        return Cow::Borrowed(state);
+    }
+    let mut members: Vec<_> = state.split(',').collect();
+    let length = |members: &[&str]| members.iter().map(|member| member.len() + 1).sum::<usize>();
+    while length(&members) > MAX_TRACESTATE_BYTES + 1 {
+        let large = members.iter().rposition(|member| member.len() > LARGE_MEMBER_BYTES);
+        members.remove(large.unwrap_or(members.len() - 1));
+    }
+    Cow::Owned(members.join(","))
+}
+
+/// The baggage without the members that are invalid or too much, and what is wrong with those.
+fn checked(text: &str) -> (Cow<'_, str>, Option<&'static str>) {
+    let members = || text.split(',').filter(|member| !member.trim().is_empty());
+    let is_valid =
+        text.bytes().all(is_printable) && members().all(|member| parse_member(member).is_some());
+    if is_valid && text.len() <= MAX_BAGGAGE_BYTES {
+        return (Cow::Borrowed(text), None);
+    }
+    let mut kept = String::new();
+    for member in members().filter(|member| parse_member(member).is_some()) {
+        if kept.len() + 1 + member.len() > MAX_BAGGAGE_BYTES {
+            break;
+        }
+        if !kept.is_empty() {
+            kept.push(',');
+        }
+        kept.push_str(member);
+    }
+    let problem = if is_valid {
+        "it is longer than W3C allows; its beginning is kept"
+    } else {
+        "part of it is not valid W3C baggage; the rest is kept"
+    };
+    (Cow::Owned(kept), Some(problem))
+}
+
+/// The baggage of a message, as it came.
+struct Received(Arc<str>);
+
 /// Adds the baggage to the context.
 pub(crate) fn with_baggage(context: Context, baggage: Option<&str>) -> Context {
     match baggage {
-        Some(text) => context.with_baggage(parse_baggage(text).0),
+        Some(text) => context.with_baggage(parse_baggage(text)).with_value(Received(text.into())),
         None => context,
     }
 }
 
-/// The well-formed members, and whether all members are well-formed.
-fn parse_baggage(text: &str) -> (Vec<KeyValueMetadata>, bool) {
-    let printable = |byte: u8| (b' '..=b'~').contains(&byte) || byte == b'\t';
+/// The well-formed members.
+fn parse_baggage(text: &str) -> impl Iterator<Item = KeyValueMetadata> {
+    text.split(',').filter_map(parse_member)
+}
+
+fn is_printable(byte: u8) -> bool {
+    (b' '..=b'~').contains(&byte) || byte == b'\t'
+}
+
+fn parse_member(member: &str) -> Option<KeyValueMetadata> {
     let token = |byte: u8| byte.is_ascii_graphic() && !b"(),/:;<=>?@[\\]{}\"".contains(&byte);
-    let member = |member: &str| {
-        let (pair, metadata) = member.split_once(';').unwrap_or((member, ""));
-        let (key, value) = pair.split_once('=')?;
-        let key = key.trim();
-        if key.is_empty()
-            || !key.bytes().all(token)
-            || !value.bytes().chain(metadata.bytes()).all(printable)
-        {
-            return None;
-        }
-        let value = percent_encoding::percent_decode_str(value.trim()).decode_utf8().ok()?;
-        Some(KeyValueMetadata::new(
-            key.to_owned(),
-            value.into_owned(),
-            BaggageMetadata::from(metadata.trim()),
-        ))
-    };
-    let parsed: Vec<_> =
-        text.split(',').filter(|part| !part.trim().is_empty()).map(member).collect();
-    let whole = parsed.iter().all(Option::is_some);
-    (parsed.into_iter().flatten().collect(), whole)
+    let (pair, metadata) = member.split_once(';').unwrap_or((member, ""));
+    let (key, value) = pair.split_once('=')?;
+    let key = key.trim();
+    if key.is_empty() || !key.bytes().all(token) || !member.bytes().all(is_printable) {
+        return None;
+    }
+    let value = percent_encoding::percent_decode_str(value.trim()).decode_utf8_lossy();
+    let metadata = BaggageMetadata::from(metadata.trim());
+    Some(KeyValueMetadata::new(key.to_owned(), value.into_owned(), metadata))
 }
 
 fn format_baggage(baggage: &Baggage) -> String {
-    let encode = |text: &str| {
-        percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string()
-    };
+    let encode = |text: &str| percent_encoding::utf8_percent_encode(text, &ENCODED).to_string();
     let member = |(key, (value, metadata)): (&Key, &(StringValue, BaggageMetadata))| {
         let pair = format!("{key}={}", encode(value.as_str()));
         if metadata.as_str().is_empty() { pair } else { format!("{pair};{}", metadata.as_str()) }
     };
     baggage.iter().map(member).collect::<Vec<_>>().join(",")
+}
+
+/// The baggage as it came with the message, unless it was changed since.
+fn baggage_of(context: &Context) -> Option<String> {
+    let baggage = context.baggage();
+    if let Some(Received(text)) = context.get() {
+        let received = Context::new().with_baggage(parse_baggage(text));
+        let received = received.baggage();
+        let is_same = received.len() == baggage.len()
+            && received.iter().all(|(key, value)| baggage.get_with_metadata(key) == Some(value));
+        if is_same {
+            return Some(text.to_string());
+        }
+    }
+    (!baggage.is_empty()).then(|| format_baggage(baggage))
 }
 
 /// The headers that pass the current trace context on. Set them on messages and requests that a
@@ -177,8 +235,8 @@ pub(crate) fn headers_of(context: &Context) -> Vec<(&'static str, String)> {
             headers.push((TRACESTATE, state));
         }
     }
-    if !context.baggage().is_empty() {
-        headers.push((BAGGAGE, format_baggage(context.baggage())));
+    if let Some(baggage) = baggage_of(context) {
+        headers.push((BAGGAGE, baggage));
     }
     headers
 }
@@ -222,29 +280,74 @@ mod tests {
         }
     }
 
+    /// What `current_headers` would say of this baggage.
+    fn passed_on(text: &str) -> Option<String> {
+        baggage_of(&with_baggage(Context::new(), Some(text)))
+    }
+
     #[test]
-    fn baggage_is_the_same_after_reading_and_writing() {
-        let context = with_baggage(Context::new(), Some("tenant=a%20b;secure, plan=gold,broken"));
+    fn baggage_is_passed_on_byte_for_byte_with_its_order_and_its_doubles() {
+        let many: Vec<_> = (0..100).map(|member| format!("k{member}=1")).collect();
+        let long = format!("a={}", "-_.~/?".repeat(1_365));
+        for text in [
+            "tenant=a%20b;secure, plan=gold,tenant=c",
+            "b=1,a=2,c=%ff",
+            many.join(",").as_str(),
+            long.as_str(),
+        ] {
+            assert_eq!(passed_on(text).as_deref(), Some(text));
+        }
+        let context = with_baggage(Context::new(), Some("tenant=a%20b;secure, plan=gold"));
         assert_eq!(context.baggage().get("tenant").unwrap().as_str(), "a b");
         assert_eq!(context.baggage().get("plan").unwrap().as_str(), "gold");
-        let text = format_baggage(context.baggage());
-        assert!(text.contains("tenant=a%20b;secure") && text.contains("plan=gold"), "{text}");
+    }
+
+    #[test]
+    fn baggage_that_a_handler_changed_is_passed_on_changed() {
+        let context = with_baggage(Context::new(), Some("tenant=a,tenant=b"));
+        let changed = context.with_baggage([KeyValueMetadata::new("k", "a/b, \u{fc}%", "m")]);
+        assert_eq!(baggage_of(&changed).unwrap(), "k=a/b%2C%20%C3%BC%25;m");
+        assert_eq!(baggage_of(&context.with_cleared_baggage()), None);
+        assert_eq!(baggage_of(&Context::new()), None);
     }
 
     #[test]
     fn invalid_baggage_is_left_out_and_reported() {
         for (text, kept) in [
-            ("a=1,broken", 1),
-            ("=1", 0),
-            ("a b=1", 0),
-            ("k\"=1,ok=%20", 1),
-            ("a=\r\nb", 0),
-            ("a=%ff", 0),
+            ("a=1,broken", "a=1"),
+            ("=1", ""),
+            ("a b=1, c = 2;p", " c = 2;p"),
+            ("k\"=1,ok=%20,ok=", "ok=%20,ok="),
+            ("a=\r\nb", ""),
+            ("a=1,\r\n", "a=1"),
+            ("\r\na=1,b=2", "b=2"),
         ] {
-            let (members, whole) = parse_baggage(text);
-            assert_eq!((members.len(), whole), (kept, false), "{text}");
+            let (found, problem) = checked(text);
+            assert_eq!((&*found, problem.is_some()), (kept, true), "{text}");
         }
-        assert!(parse_baggage("").1 && parse_baggage(" a = 1 ; p=q , b=2,").1);
+        assert_eq!(checked(" a = 1 ; p=q , b=2,"), (" a = 1 ; p=q , b=2,".into(), None));
+        assert_eq!(checked(""), ("".into(), None));
+    }
+
+    #[test]
+    fn of_too_much_baggage_the_first_members_are_kept() {
+        let member = format!("k={}", "x".repeat(998));
+        let many = [member.as_str(); 10].join(",");
+        let (kept, problem) = checked(&many);
+        assert_eq!(kept, [member.as_str(); 8].join(","));
+        assert!(problem.unwrap().contains("longer"), "{problem:?}");
+    }
+
+    #[test]
+    fn of_a_long_trace_state_large_members_are_left_out_first_and_then_the_last() {
+        let small: Vec<_> = (0..60).map(|member| format!("k{member:02}=vvvv")).collect();
+        let large = format!("large={}", "x".repeat(130));
+        let state = [&[large.clone()][..], &small[..45]].concat().join(",");
+        assert_eq!(shortened(&state), small[..45].join(","));
+        assert_eq!(shortened(&small.join(",")), small[..57].join(","));
+        let fits = [&[large][..], &small[..40]].concat().join(",");
+        assert_eq!(fits.len(), 496);
+        assert_eq!(shortened(&fits), fits);
     }
 
     proptest! {
@@ -253,7 +356,8 @@ mod tests {
         #[test]
         fn no_text_makes_reading_panic(text in ".{0,80}") {
             let _ = parse(&text, TraceState::default());
-            let _ = parse_baggage(&text);
+            let _ = shortened(&text.repeat(50));
+            let _ = passed_on(&checked(&text).0);
         }
     }
 }

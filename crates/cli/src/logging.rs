@@ -1,14 +1,20 @@
 //! Logs on standard error, and telemetry if it is configured.
 
 use std::io::{self, IsTerminal};
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::Context;
 use rehop::telemetry::{self, Telemetry};
+use tracing_subscriber::fmt::writer::BoxMakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry};
 
+use super::log_lines::LogLines;
 use super::options::{LogFormat, Options};
+
+/// The log of a process that runs until it is told to stop.
+static LINES: Mutex<Option<LogLines>> = Mutex::new(None);
 
 /// How long a command runs, which decides what it logs by default.
 #[derive(Debug, Clone, Copy)]
@@ -74,6 +80,14 @@ pub(super) fn start_with_telemetry(
     Ok(telemetry)
 }
 
+/// Writes the log lines that are left, for a bounded time. Later ones are lost.
+pub(super) fn finish() {
+    let lines = LINES.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(lines) = lines {
+        lines.finish();
+    }
+}
+
 /// Exports what is left. A failure does not change the exit status, because the messages are safe.
 pub(super) async fn shut_down(telemetry: Option<Telemetry>) {
     if let Some(telemetry) = telemetry
@@ -94,7 +108,20 @@ fn init(
     lifetime: Lifetime,
     telemetry: Option<&Telemetry>,
 ) -> anyhow::Result<()> {
-    let lines = tracing_subscriber::fmt::layer::<Registry>().with_writer(io::stderr);
+    let writer = match lifetime {
+        Lifetime::OneShot => BoxMakeWriter::new(io::stderr),
+        Lifetime::LongRunning => {
+            let (writer, lines) = LogLines::start(io::stderr());
+            tokio::spawn(lines.watch());
+            LINES.lock().unwrap_or_else(PoisonError::into_inner).replace(lines);
+            // The default hook writes to standard error, and would wait for its reader.
+            std::panic::set_hook(Box::new(|panic| {
+                tracing::error!(target: "rehop::panic", "{}", panic.to_string().replace('\n', " "));
+            }));
+            BoxMakeWriter::new(writer)
+        }
+    };
+    let lines = tracing_subscriber::fmt::layer::<Registry>().with_writer(writer);
     let lines = match options.log_format {
         LogFormat::Text => lines.with_ansi(colours()).boxed(),
         LogFormat::Json => lines.json().flatten_event(true).boxed(),

@@ -9,6 +9,7 @@ mod generate;
 mod init;
 mod input;
 mod limits;
+mod log_lines;
 mod logging;
 mod options;
 mod output;
@@ -103,13 +104,18 @@ Exit status:
        list of one queue and a plan then exit with 0), or sent some that parked
        again or that their handler discarded
   4    a replayed or edited message has no final fate yet
+  129  SIGHUP, when the terminal closed, ended it; but the commands of the next
+       line stop cleanly, however often it comes. Under nohup it is ignored
   130  SIGINT (Ctrl-C) ended it: a second one for relay, ui, parked and topology
        prune --apply, which stop cleanly at the first
+  131  SIGQUIT (Ctrl-\\) ended it, likewise
   143  SIGTERM ended it, likewise";
 
 fn main() -> ExitCode {
     let cli = Cli::from_arg_matches(&command().get_matches()).unwrap_or_else(|error| error.exit());
-    match start(cli) {
+    let ended = start(cli);
+    logging::finish();
+    match ended {
         Ok(code) => code,
         Err(error) => {
             output::error(&error);

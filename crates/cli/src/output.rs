@@ -1,6 +1,8 @@
 //! What the tool prints.
 
 use std::io::{self, ErrorKind, Write};
+use std::sync::mpsc;
+use std::time::Duration;
 
 use anyhow::Context;
 use comfy_table::{ContentArrangement, Table, presets};
@@ -23,6 +25,27 @@ pub(super) fn print(text: &str) -> anyhow::Result<()> {
     }
 }
 
+/// Prints what a process says at its end. It does not change how the process ends: the terminal may
+/// be closed, or nobody may read it.
+pub(super) fn print_at_end(text: String) {
+    within_two_seconds(move || {
+        if let Err(error) = print(&text) {
+            tracing::warn!("{error:#}: {text}");
+        }
+    });
+}
+
+/// Writes in another thread, and goes on if that is held up.
+fn within_two_seconds(write: impl FnOnce() + Send + 'static) {
+    let (done, is_done) = mpsc::channel();
+    std::thread::spawn(move || {
+        write();
+        // Nobody may be waiting any more.
+        let _ = done.send(());
+    });
+    let _ = is_done.recv_timeout(Duration::from_secs(2));
+}
+
 pub(super) fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
     print(&serde_json::to_string_pretty(value)?)
 }
@@ -37,8 +60,10 @@ pub(super) fn notice(text: &str) {
 /// endpoint or a message says, so nothing in it may command the terminal.
 pub(super) fn error(error: &anyhow::Error) {
     let line = line(&with_causes(error).replace('\n', " "));
-    // If standard error is closed, there is nowhere to report it.
-    let _ = writeln!(io::stderr(), "error: {line}");
+    within_two_seconds(move || {
+        // If standard error is closed, there is nowhere to report it.
+        let _ = writeln!(io::stderr(), "error: {line}");
+    });
 }
 
 /// An error's text, and those of its causes that it does not contain: most of rehop's errors quote

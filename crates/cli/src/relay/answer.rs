@@ -3,47 +3,45 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
+use http::StatusCode;
+use http::header::{HeaderMap, RETRY_AFTER};
 use rehop::Failure;
 use rehop::settings::Treatment;
-use reqwest::StatusCode;
-use reqwest::header::{HeaderMap, RETRY_AFTER};
 
-pub(super) const TIMEOUT: &str = "http_timeout";
-pub(super) const CONNECT: &str = "http_connect";
-pub(super) const CONNECTION: &str = "http_connection";
+use super::missing::Missing;
 
 /// How failures are treated: as the settings say for their class, else by the relay's defaults.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Treatments(pub(super) BTreeMap<String, Treatment>);
 
 impl Treatments {
+    /// `explanation` is what the answer says about a failure.
     pub(super) fn judge(
         &self,
         status: StatusCode,
         retry_after: Option<Duration>,
+        explanation: Option<String>,
     ) -> Result<(), Failure> {
-        let text = format!("the endpoint answered {status}");
-        let (default, text) = match status.as_u16() {
+        let default = match status.as_u16() {
             200..=299 => return Ok(()),
-            300..=399 => (Treatment::Permanent, format!("{text}, and redirects are not followed")),
-            409 | 423 => (Treatment::Requeue, text),
-            408 | 425 | 429 | 500..=599 => (Treatment::Transient, text),
-            _ => (Treatment::Permanent, text),
+            409 | 423 => Treatment::Requeue,
+            408 | 425 | 429 | 500..=599 => Treatment::Transient,
+            _ => Treatment::Permanent,
         };
+        let mut text = format!("the endpoint answered {status}");
+        if status.is_redirection() {
+            text.push_str(", and redirects are not followed");
+        }
+        if let Some(explanation) = explanation {
+            text.push_str(": ");
+            text.push_str(&explanation);
+        }
         self.failure(format!("http_{}", status.as_u16()), default, text, retry_after)
     }
 
-    /// The failure if there was no answer. Its text is stored with the message, so the URL is
-    /// removed.
-    pub(super) fn missing(&self, error: reqwest::Error) -> Result<(), Failure> {
-        let class = if error.is_timeout() {
-            TIMEOUT
-        } else if error.is_connect() {
-            CONNECT
-        } else {
-            CONNECTION
-        };
-        self.failure(class.to_owned(), Treatment::Transient, error.without_url(), None)
+    /// The failure if there was no answer.
+    pub(super) fn missing(&self, missing: &Missing) -> Result<(), Failure> {
+        self.failure(missing.class().to_owned(), Treatment::Transient, missing.to_string(), None)
     }
 
     /// Only a transient failure has a delay, and one that is deferred: the others are retried
@@ -84,7 +82,7 @@ pub(super) fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Durati
 
 #[cfg(test)]
 mod tests {
-    use reqwest::header::HeaderValue;
+    use http::header::HeaderValue;
 
     use super::*;
 
@@ -98,7 +96,13 @@ mod tests {
     fn retry_after_is_read_as_seconds_or_as_a_date() {
         assert_eq!(seconds("120"), Some(120));
         assert_eq!(seconds(" 0 "), Some(0));
-        assert_eq!(seconds("Sun, 06 Nov 1994 08:49:47 GMT"), Some(10));
+        for date in [
+            "Sun, 06 Nov 1994 08:49:47 GMT",
+            "Sunday, 06-Nov-94 08:49:47 GMT",
+            "Sun Nov  6 08:49:47 1994",
+        ] {
+            assert_eq!(seconds(date), Some(10), "{date}");
+        }
         assert_eq!(seconds("Sun, 06 Nov 1994 08:49:27 GMT"), Some(0), "a date that has passed");
         for nonsense in ["", "soon", "-1", "1.5", "99999999999999999999999"] {
             assert_eq!(seconds(nonsense), None, "{nonsense}");
@@ -109,7 +113,9 @@ mod tests {
     fn the_class_names_the_status_and_only_transient_failures_have_a_delay() {
         let delay = Some(Duration::from_secs(7));
         let judge = |status| {
-            Treatments::default().judge(StatusCode::from_u16(status).unwrap(), delay).unwrap_err()
+            Treatments::default()
+                .judge(StatusCode::from_u16(status).unwrap(), delay, None)
+                .unwrap_err()
         };
         for status in [408, 425, 429, 500, 503, 599] {
             assert_eq!(judge(status).class(), format!("http_{status}"));
@@ -122,5 +128,9 @@ mod tests {
             judge(302).message(),
             "the endpoint answered 302 Found, and redirects are not followed"
         );
+        let explained = Treatments::default()
+            .judge(StatusCode::UNPROCESSABLE_ENTITY, None, Some("Sold out".to_owned()))
+            .unwrap_err();
+        assert_eq!(explained.message(), "the endpoint answered 422 Unprocessable Entity: Sold out");
     }
 }

@@ -1,7 +1,8 @@
 //! How AMQP's `content_type` and `content_encoding` are said in HTTP.
 //!
 //! Many clients put a charset into `content_encoding`: kombu, Celery and Spring's JSON converter
-//! send `utf-8`. An HTTP server would answer 415 to such a `Content-Encoding`.
+//! send `utf-8`, and Spring's compression adds its coding before that: `gzip, UTF-8`, or in earlier
+//! versions `gzip:UTF-8`. An HTTP server would answer 415 to such a `Content-Encoding`.
 
 use std::borrow::Cow;
 
@@ -30,7 +31,7 @@ pub(super) struct Content<'a> {
     pub(super) media_type: Option<Cow<'a, str>>,
     /// For `Content-Encoding`.
     pub(super) coding: Option<String>,
-    /// A `content_encoding` that is no content coding.
+    /// The `content_encoding`, if it says anything else than content codings.
     pub(super) other: Option<&'a str>,
 }
 
@@ -40,40 +41,79 @@ impl<'a> Content<'a> {
         let Some(encoding) = content_encoding else {
             return Self { media_type, ..Self::default() };
         };
-        if let Some(codings) = codings(encoding) {
-            let coding = Some(codings.join(", ")).filter(|codings| !codings.is_empty());
-            return Self { media_type, coding, other: None };
-        }
+        let parts = parts(encoding);
+        let codings: Vec<_> =
+            parts.iter().copied().filter(|part| Part::of(part) == Part::Coding).collect();
         let media_type = media_type.map(|media_type| {
-            let can_have = !media_type.trim().is_empty() && !names_charset(&media_type);
-            if can_have && is_charset(encoding) {
-                format!("{media_type}; charset={}", encoding.trim()).into()
-            } else {
-                media_type
+            let charset = parts.iter().find(|part| Part::of(part) == Part::Charset);
+            match charset {
+                // Those with a colon would need quotes.
+                Some(charset) if can_have_charset(&media_type) && !charset.contains(':') => {
+                    format!("{media_type}; charset={charset}").into()
+                }
+                _ => media_type,
             }
         });
-        Self { media_type, coding: None, other: Some(encoding) }
-    }
-}
-
-/// The codings of a list such as `deflate, gzip`, but for `identity`; or `None` if one of them is
-/// not a content coding.
-fn codings(encoding: &str) -> Option<Vec<&str>> {
-    let mut codings = Vec::new();
-    for coding in encoding.split(',').map(str::trim) {
-        if CODINGS.iter().any(|known| known.eq_ignore_ascii_case(coding)) {
-            codings.push(coding);
-        } else if !coding.eq_ignore_ascii_case("identity") {
-            return None;
+        Self {
+            media_type,
+            coding: (!codings.is_empty()).then(|| codings.join(", ")),
+            other: parts
+                .iter()
+                .any(|part| matches!(Part::of(part), Part::Charset | Part::Unknown))
+                .then_some(encoding),
         }
     }
-    Some(codings)
 }
 
-/// Whether it is the label of a charset, and can stand in a parameter without quotes, as all but a
-/// few old labels with colons can.
-fn is_charset(encoding: &str) -> bool {
-    !encoding.contains(':') && Encoding::for_label(encoding.as_bytes()).is_some()
+/// What one part of a `content_encoding` is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Coding,
+    Identity,
+    Charset,
+    Unknown,
+}
+
+impl Part {
+    fn of(part: &str) -> Self {
+        if CODINGS.iter().any(|known| known.eq_ignore_ascii_case(part)) {
+            Self::Coding
+        } else if part.eq_ignore_ascii_case("identity") {
+            Self::Identity
+        } else if Encoding::for_label(part.as_bytes()).is_some() {
+            Self::Charset
+        } else {
+            Self::Unknown
+        }
+    }
+}
+
+/// The parts of a list such as `gzip, UTF-8`, in HTTP's order: the coding that was applied first
+/// comes first. With colons, as in `gzip:UTF-8`, it comes last; but a few charsets have a colon in
+/// their names.
+fn parts(encoding: &str) -> Vec<&str> {
+    encoding
+        .split([',', ';'])
+        .map(|part| without_name(part.trim()))
+        .flat_map(|part| match Part::of(part) {
+            Part::Unknown => part.rsplit(':').map(str::trim).collect(),
+            _ => vec![part],
+        })
+        .collect()
+}
+
+/// `utf-8` for `charset=utf-8`.
+fn without_name(part: &str) -> &str {
+    match part.split_once('=') {
+        Some((name, charset)) if name.trim().eq_ignore_ascii_case("charset") => {
+            charset.trim().trim_matches('"')
+        }
+        _ => part,
+    }
+}
+
+fn can_have_charset(media_type: &str) -> bool {
+    !media_type.trim().is_empty() && !names_charset(media_type)
 }
 
 fn names_charset(media_type: &str) -> bool {
@@ -131,9 +171,32 @@ mod tests {
 
     #[test]
     fn what_is_neither_a_coding_nor_a_charset_changes_nothing_else() {
-        for other in ["binary", "", "gzip, utf-8", "gzip,", "gz\nip", "7bit"] {
+        for other in ["binary", "", "gz\nip", "7bit", ":", ",", "a:b"] {
             check(Some("a/b"), other, [Some("a/b"), None, Some(other)]);
         }
+        for other in ["gzip,", "gzip, aws-chunked", "charset=none; gzip"] {
+            check(Some("a/b"), other, [Some("a/b"), Some("gzip"), Some(other)]);
+        }
+    }
+
+    #[test]
+    fn a_coding_and_a_charset_are_told_apart_as_spring_and_others_write_them() {
+        for both in
+            ["gzip, UTF-8", "gzip:UTF-8", "gzip;charset=UTF-8", "UTF-8 , gzip", "gzip : UTF-8"]
+        {
+            check(Some("a/b"), both, [Some("a/b; charset=UTF-8"), Some("gzip"), Some(both)]);
+            check(Some("a/b; charset=x"), both, [Some("a/b; charset=x"), Some("gzip"), Some(both)]);
+            check(None, both, [None, Some("gzip"), Some(both)]);
+        }
+        let old = "deflate, ISO_8859-1:1987";
+        check(Some("a/b"), old, [Some("a/b"), Some("deflate"), Some(old)]);
+    }
+
+    /// Spring writes the outermost coding first, HTTP last.
+    #[test]
+    fn codings_with_colons_are_said_in_the_order_of_http() {
+        check(None, "gzip:deflate", [None, Some("deflate, gzip"), None]);
+        check(None, "deflate,gzip", [None, Some("deflate, gzip"), None]);
     }
 
     proptest! {
@@ -142,7 +205,8 @@ mod tests {
             let content = Content::of(None, Some(&encoding));
             let all_known = |codings: &str| codings.split(", ").all(|coding| CODINGS.contains(&&*coding.to_lowercase()));
             prop_assert!(content.coding.as_deref().is_none_or(all_known));
-            prop_assert!(content.coding.is_none() || content.other.is_none());
+            let is_said = content.other.is_some() || content.coding.is_some();
+            prop_assert!(is_said || encoding.to_lowercase().contains("identity"));
         }
     }
 }

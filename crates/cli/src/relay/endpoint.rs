@@ -3,140 +3,166 @@
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
+use http::header::{
+    ACCEPT, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT,
+};
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper_util::client::legacy::connect::capture_connection;
 use rehop::{Failure, Handler, Message};
-use reqwest::redirect::Policy;
-use reqwest::{Client, Response, Url};
+use tokio::time::Instant;
 
 use super::answer::{Treatments, retry_after};
-use super::{Usage, request};
+use super::client::{Client, Times, client};
+use super::connections::Connections;
+use super::explain::Explanations;
+use super::missing::Missing;
+use super::request::Headers;
+use super::target::Target;
 
 pub(super) struct Endpoint {
+    pub(super) target: Target,
     client: Client,
-    url: Url,
-    queue: String,
+    connections: Connections,
+    /// The headers of every request.
+    common: HeaderMap,
+    headers: Headers,
+    times: Times,
     treatments: Treatments,
+    explanations: Explanations,
 }
 
 impl Endpoint {
-    /// # Errors
-    ///
-    /// When the URL is not one that accepts a POST over http or https; the error does not quote it.
     pub(super) fn new(
-        url: &str,
-        queue: &str,
-        timeout: Duration,
-        treatments: Treatments,
+        target: Target,
+        headers: Headers,
+        times: Times,
+        (treatments, explanations): (Treatments, Explanations),
     ) -> anyhow::Result<Self> {
-        let usage = |problem: &str| Usage(format!("--to {problem}"));
-        let url =
-            Url::parse(url.trim()).map_err(|error| usage(&format!("is not a URL: {error}")))?;
-        if !["http", "https"].contains(&url.scheme()) {
-            return Err(usage("needs a URL that starts with http:// or https://").into());
-        }
         if cfg!(not(any(feature = "tls-ring", feature = "tls-aws-lc"))) {
             anyhow::bail!(
                 "relay was built without TLS, and its HTTP client needs it: build with feature tls-ring"
             );
         }
-        let client = Client::builder()
-            .user_agent(concat!("rehop/", env!("CARGO_PKG_VERSION")))
-            .timeout(timeout)
-            .redirect(Policy::none())
-            .no_proxy();
-        // Redirects are not followed, so http stays http and needs no certificate authorities,
-        // which small images lack.
-        let client = if url.scheme() == "http" { client.tls_certs_only([]) } else { client };
-        let client = client.build().context(
+        let connections = Connections::default();
+        let client = client(target.is_https(), times, &connections).context(
             "cannot set up the HTTP client; https needs certificate authorities: install the package ca-certificates, or \
              name a file of them in SSL_CERT_FILE",
         )?;
-        Ok(Self { client, url, queue: queue.to_owned(), treatments })
+        let agent = HeaderValue::from_static(concat!("rehop/", env!("CARGO_PKG_VERSION")));
+        let mut common =
+            HeaderMap::from_iter([(USER_AGENT, agent), (ACCEPT, HeaderValue::from_static("*/*"))]);
+        common.extend(target.credentials.clone().map(|it| (AUTHORIZATION, it)));
+        Ok(Self { target, client, connections, common, headers, times, treatments, explanations })
     }
 
-    /// The URL as it may be shown.
-    pub(super) fn masked(&self) -> String {
-        masked(&self.url)
+    /// The head of the answer. A connection that was used before may have died in the meantime. If
+    /// it turns out so, the request is sent once more, on a new one.
+    async fn answer(
+        &self,
+        headers: &HeaderMap,
+        body: &Bytes,
+        deadline: Instant,
+    ) -> Result<Response<Incoming>, Missing> {
+        let (missing, was_dead) = match self.send(headers, body, deadline).await {
+            Ok(response) => return Ok(response),
+            Err(error) => error,
+        };
+        if !(was_dead && missing.is_lost_connection()) {
+            return Err(missing);
+        }
+        tracing::debug!("a reused connection had died ({missing}); the request is sent once more");
+        self.send(headers, body, deadline).await.map_err(|(missing, _)| missing)
+    }
+
+    /// Sends the request once. An error says also whether it seems that a reused connection had
+    /// died before.
+    async fn send(
+        &self,
+        headers: &HeaderMap,
+        body: &Bytes,
+        deadline: Instant,
+    ) -> Result<Response<Incoming>, (Missing, bool)> {
+        let mut request = Request::post(self.target.uri.clone())
+            .body(Full::new(body.clone()))
+            .map_err(|error| (Missing::Unsendable(error), false))?;
+        *request.headers_mut() = headers.clone();
+        let sent = self.connections.sending(capture_connection(&mut request));
+        let missing = match tokio::time::timeout_at(deadline, self.client.request(request)).await {
+            Ok(Ok(response)) => {
+                self.connections.answered(sent);
+                return Ok(response);
+            }
+            Ok(Err(error)) => Missing::Failed(error),
+            Err(_) => Missing::Late(self.times.timeout),
+        };
+        let was_dead = self.connections.failed(&sent);
+        Err((missing, was_dead))
+    }
+
+    /// What the body says about a failure.
+    async fn explanation(&self, response: Response<Incoming>) -> Option<String> {
+        let (head, body) = response.into_parts();
+        let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        let content_type = content_type.unwrap_or_default();
+        let is_plain = !head.headers.contains_key(CONTENT_ENCODING);
+        let read = read(body, is_plain && self.explanations.wants(content_type)).await;
+        self.explanations.of(content_type, &read)
     }
 }
 
 impl Handler<Bytes> for Endpoint {
     async fn handle(&self, message: Message<Bytes>) -> Result<(), Failure> {
-        let headers = request::headers(&message, &self.queue);
-        let request = self.client.post(self.url.clone()).headers(headers).body(message.body);
-        let response = match request.send().await {
+        let deadline = Instant::now() + self.times.timeout;
+        let mut headers = self.common.clone();
+        headers.extend(self.headers.of(&message));
+        let mut answer = self.answer(&headers, &message.body, deadline).await;
+        // What others put into the trace context must not fail the message.
+        if let Ok(response) = &answer
+            && response.status() == StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE
+            && Headers::shorten(&mut headers)
+        {
+            tracing::debug!("the endpoint answered 431; the request is sent without baggage");
+            answer = self.answer(&headers, &message.body, deadline).await;
+        }
+        let response = match answer {
             Ok(response) => response,
-            Err(error) => return self.treatments.missing(error),
+            Err(missing) => return self.treatments.missing(&missing),
         };
         let retry_after = retry_after(response.headers(), SystemTime::now());
-        let result = self.treatments.judge(response.status(), retry_after);
-        drain(response).await;
-        result
+        let status = response.status();
+        let explanation = if status.is_success() {
+            read(response.into_body(), false).await;
+            None
+        } else {
+            self.explanation(response).await
+        };
+        self.treatments.judge(status, retry_after, explanation)
     }
 }
 
-/// Reads and discards the body, so that the connection can be reused. It gives up on a large or
-/// slow body, because only the status matters.
-async fn drain(mut response: Response) {
+/// Reads the body, so that the connection can be reused, and returns it if it is kept. It gives up
+/// on a large or slow body, because the status matters more.
+async fn read(mut body: Incoming, is_kept: bool) -> BytesMut {
     const LIMIT: usize = 64 * 1024;
     const TIME_LIMIT: Duration = Duration::from_millis(500);
+    let mut kept = BytesMut::new();
     let read = async {
         let mut read = 0;
-        while let Ok(Some(chunk)) = response.chunk().await {
-            read += chunk.len();
+        while let Some(Ok(frame)) = body.frame().await {
+            let Some(data) = frame.data_ref() else { continue };
+            read += data.len();
             if read > LIMIT {
                 return;
+            }
+            if is_kept {
+                kept.extend_from_slice(data);
             }
         }
     };
     // What remains is dropped with the connection.
     let _ = tokio::time::timeout(TIME_LIMIT, read).await;
-}
-
-fn masked(url: &Url) -> String {
-    let mut shown = format!("{}://", url.scheme());
-    if !url.username().is_empty() || url.password().is_some() {
-        shown.push_str("***@");
-    }
-    shown.push_str(url.host_str().unwrap_or_default());
-    if let Some(port) = url.port() {
-        shown.push_str(&format!(":{port}"));
-    }
-    shown.push_str(url.path());
-    if url.query().is_some() {
-        shown.push_str("?***");
-    }
-    shown
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_shown_url_has_no_credentials_and_no_query() {
-        let check = |url: &str, shown: &str| assert_eq!(masked(&Url::parse(url).unwrap()), shown);
-        check("http://127.0.0.1:8080/orders", "http://127.0.0.1:8080/orders");
-        check(
-            "https://user:secret@api.example.com/o?token=secret#x",
-            "https://***@api.example.com/o?***",
-        );
-        check("http://token@[::1]:1/", "http://***@[::1]:1/");
-    }
-
-    #[test]
-    fn a_wrong_url_is_not_quoted() {
-        for url in [
-            "secret",
-            "ftp://user:secret@host/",
-            "http://",
-            "http://user:secret@/",
-            "http://user:secret@host:99999/",
-        ] {
-            let error = Endpoint::new(url, "q", Duration::from_secs(1), Treatments::default())
-                .map(drop)
-                .unwrap_err();
-            assert!(error.is::<Usage>() && !error.to_string().contains("secret"), "{url}: {error}");
-        }
-    }
+    kept
 }

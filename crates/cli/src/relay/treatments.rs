@@ -3,7 +3,8 @@
 use rehop::Settings;
 use rehop::settings::QueueSettings;
 
-use super::answer::{CONNECT, CONNECTION, TIMEOUT, Treatments};
+use super::answer::Treatments;
+use super::missing::{CONNECT, CONNECTION, TIMEOUT, UNREADABLE};
 
 impl Treatments {
     /// The classes in `retry.errors`, for all queues and for this one.
@@ -19,7 +20,7 @@ impl Treatments {
         let is_status =
             |status: &str| status.parse().is_ok_and(|status: u16| (100..1000).contains(&status));
         let is_ours = move |class: &str| {
-            [TIMEOUT, CONNECT, CONNECTION].contains(&class)
+            [TIMEOUT, CONNECT, CONNECTION, UNREADABLE].contains(&class)
                 || class.strip_prefix("http_").is_some_and(is_status)
         };
         self.0
@@ -33,9 +34,9 @@ impl Treatments {
 mod tests {
     use std::time::Duration;
 
+    use http::StatusCode;
     use rehop::settings::{RetrySettings, Treatment};
     use rehop::{Outcome, RetryPolicy};
-    use reqwest::StatusCode;
 
     use super::*;
 
@@ -62,18 +63,19 @@ mod tests {
         let treatments = treatments(&all, &[("http_503", Treatment::Permanent)]);
         let delay_of = |status| {
             treatments
-                .judge(StatusCode::from_u16(status).unwrap(), delay)
+                .judge(StatusCode::from_u16(status).unwrap(), delay, None)
                 .unwrap_err()
                 .retry_after()
         };
         assert_eq!([404, 503, 418, 500].map(delay_of), [delay, None, None, delay]);
-        assert!(treatments.judge(StatusCode::OK, None).is_ok());
+        assert!(treatments.judge(StatusCode::OK, None, None).is_ok());
     }
 
     #[test]
     fn a_class_that_is_deferred_needs_a_delay_and_is_transient_without_one() {
         let treatments = treatments(&[("http_429", Treatment::Defer)], &[]);
-        let judge = |delay| treatments.judge(StatusCode::TOO_MANY_REQUESTS, delay).unwrap_err();
+        let judge =
+            |delay| treatments.judge(StatusCode::TOO_MANY_REQUESTS, delay, None).unwrap_err();
         let delay = Some(Duration::from_secs(7));
         let policy = RetryPolicy::new(&RetrySettings::default()).unwrap();
         let outcome = |delay| {

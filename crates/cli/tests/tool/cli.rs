@@ -124,7 +124,7 @@ async fn a_broker_that_is_away_is_an_error_after_the_startup_timeout() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refused_login_shows_no_password() {
-    let mut url: reqwest::Url = Broker::shared().await.amqp_url().parse().unwrap();
+    let mut url: url::Url = Broker::shared().await.amqp_url().parse().unwrap();
     url.set_password(Some("hunter2")).unwrap();
     let relay = ["relay", "--queue", "q", "--to", "http://127.0.0.1:1/", "-vv"];
     let finished = run(&relay, &[("REHOP_BROKER__URL", url.as_str())]).await;

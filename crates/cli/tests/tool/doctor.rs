@@ -356,7 +356,7 @@ async fn a_permission_that_the_service_lacks_is_found_without_publishing_or_cons
     fixture.publish("a message").await;
     let name = fixture.namespace.name().to_owned();
     api.add_user(&name, "secret", ["^$", "^$", "\\.(stray|parked)$|\\.wait\\.[0-9]+$"]).await;
-    let mut url: reqwest::Url = fixture.settings.broker.url.expose().parse().unwrap();
+    let mut url: url::Url = fixture.settings.broker.url.expose().parse().unwrap();
     url.set_username(&name).unwrap();
     url.set_password(Some("secret")).unwrap();
     fixture.settings.broker.url = url.as_str().into();

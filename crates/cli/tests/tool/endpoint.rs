@@ -8,9 +8,10 @@ use axum::extract::Request;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use rehop::Settings;
+use rehop_testing::Received;
 
 use super::process::variables;
-use crate::support::Log;
+use crate::support::{Log, failures};
 
 /// A request that arrived.
 #[derive(Debug, Clone)]
@@ -99,4 +100,10 @@ pub(crate) fn status(status: u16) -> Response {
 
 pub(crate) fn with(status: u16, header: &str, value: &str) -> Response {
     Response::builder().status(status).header(header, value).body(Body::empty()).unwrap()
+}
+
+/// The class of a parked message's last failure.
+pub(crate) fn class(parked: &Received) -> String {
+    let errors = failures(parked);
+    errors.last().unwrap()["class"].as_str().unwrap().to_owned()
 }

@@ -129,7 +129,7 @@ fn host(word: &str) -> String {
 async fn a_wrong_url_or_login_is_one_line_that_says_what_to_check() {
     let Some(mut beginner) = Beginner::new("first-url").await else { return };
     let url = beginner.vhost.user("billing", [".*"; 3]).await;
-    let with = |change: fn(&mut reqwest::Url)| {
+    let with = |change: fn(&mut url::Url)| {
         let mut url = url.clone();
         change(&mut url);
         url.to_string()

@@ -107,24 +107,49 @@ impl Tool {
     ) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_rehop"));
         command.args(arguments).env_clear().envs(environment).current_dir(std::env::temp_dir());
-        Self::spawn(command, reading)
+        Self::spawn(command, reading, std::future::ready(()))
+    }
+
+    /// Its log is read only after `reading` has completed.
+    pub(crate) fn start_unread(
+        arguments: &[&str],
+        environment: impl IntoIterator<Item = (impl AsRef<OsStr>, impl AsRef<OsStr>)>,
+        reading: impl Future<Output = ()> + Send + 'static,
+    ) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rehop"));
+        command.args(arguments).env_clear().envs(environment).current_dir(std::env::temp_dir());
+        Self::spawn(command, std::future::ready(()), reading)
+    }
+
+    /// Another program runs the tool, with these arguments of its own before those of the tool.
+    pub(crate) fn start_by(
+        program: &[&str],
+        arguments: &[&str],
+        environment: impl IntoIterator<Item = (impl AsRef<OsStr>, impl AsRef<OsStr>)>,
+    ) -> Self {
+        let mut command = Command::new(program[0]);
+        command.args(&program[1..]).arg(env!("CARGO_BIN_EXE_rehop")).args(arguments);
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        command.env_clear().env("PATH", path).envs(environment);
+        command.current_dir(std::env::temp_dir());
+        Self::of(command)
     }
 
     /// Any other program: a service, or a shell that runs the tool.
     pub(crate) fn of(command: Command) -> Self {
-        Self::spawn(command, std::future::ready(()))
+        Self::spawn(command, std::future::ready(()), std::future::ready(()))
     }
 
-    fn spawn(mut command: Command, reading: impl Future<Output = ()> + Send + 'static) -> Self {
+    fn spawn(
+        mut command: Command,
+        reading: impl Future<Output = ()> + Send + 'static,
+        reading_log: impl Future<Output = ()> + Send + 'static,
+    ) -> Self {
         command.kill_on_drop(true);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let (out, err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
-        Self {
-            child,
-            out: Captured::new(out, reading),
-            err: Captured::new(err, std::future::ready(())),
-        }
+        Self { child, out: Captured::new(out, reading), err: Captured::new(err, reading_log) }
     }
 
     /// Waits until the relay consumes.
@@ -150,15 +175,22 @@ impl Tool {
         send_signal(name, self.id());
     }
 
+    /// Waits until the process has ended, whether its output is read or not.
+    pub(crate) async fn ended(&mut self) -> ExitStatus {
+        self.ended_within(SOON).await
+    }
+
+    async fn ended_within(&mut self, limit: Duration) -> ExitStatus {
+        let ended = tokio::time::timeout(limit, self.child.wait()).await;
+        ended.expect("the process ends in time").unwrap()
+    }
+
     pub(crate) async fn finished(self) -> Finished {
         self.finished_within(SOON).await
     }
 
     pub(crate) async fn finished_within(mut self, limit: Duration) -> Finished {
-        let status = tokio::time::timeout(limit, self.child.wait())
-            .await
-            .expect("the process ends in time")
-            .unwrap();
+        let status = self.ended_within(limit).await;
         Finished { status, out: self.out.end().await, err: self.err.end().await }
     }
 
@@ -178,6 +210,8 @@ pub(crate) fn send_signal(name: &str, pid: u32) {
     let signal = match name {
         "INT" => Signal::INT,
         "TERM" => Signal::TERM,
+        "HUP" => Signal::HUP,
+        "QUIT" => Signal::QUIT,
         "KILL" => Signal::KILL,
         other => panic!("no test sends {other}"),
     };

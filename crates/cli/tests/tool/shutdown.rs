@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 
 use super::endpoint::{Endpoint, status};
-use super::process::Tool;
+use super::process::{Tool, variables};
 use crate::support::{Fixture, SOON};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -53,12 +53,25 @@ async fn sigterm_in_the_middle_of_work_loses_nothing() {
     assert_eq!(ids, (0..messages).map(|id| id.to_string()).collect::<Vec<_>>());
 }
 
+/// What starts the tests may have them ignore signals, and the tool inherits that.
+const WITH_ALL_SIGNALS: [&str; 2] = ["env", "--default-signal=HUP,QUIT"];
+
+impl Fixture {
+    /// A relay that another program starts, once it consumes.
+    async fn relay_by(&self, program: &[&str], to: &str) -> Tool {
+        let arguments = ["relay", "--queue", &self.queue, "--to", to];
+        let relay = Tool::start_by(program, &arguments, variables(&self.settings));
+        relay.consumes().await;
+        relay
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_signal_stops_immediately_and_the_message_stays_with_the_broker() {
-    for (signal, code) in [("INT", 130), ("TERM", 143)] {
+    for (signal, code) in [("INT", 130), ("QUIT", 131), ("TERM", 143)] {
         let fixture = Fixture::new("twice").await;
         let endpoint = Endpoint::start(|_| std::future::pending()).await;
-        let relay = fixture.relay(&endpoint.url, &[]).await;
+        let relay = fixture.relay_by(&WITH_ALL_SIGNALS, &endpoint.url).await;
         fixture.publish("kept").await;
         endpoint.receives(1).await;
         relay.signal(signal);
@@ -66,9 +79,70 @@ async fn a_second_signal_stops_immediately_and_the_message_stays_with_the_broker
         relay.signal(signal);
         let stopped = relay.finished().await;
         assert_eq!(stopped.code(), code, "{}", stopped.err);
+        assert!(stopped.err.contains("unfinished messages stay"), "{}", stopped.err);
         let back = fixture.client.drain(&fixture.queue, 1, SOON).await.unwrap();
         assert_eq!(back[0].text(), "kept");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_terminal_that_closes_stops_the_relay_cleanly_however_often_it_says_so() {
+    let fixture = Fixture::new("hangup").await;
+    let gate = Arc::new(Semaphore::new(0));
+    let held = gate.clone();
+    let endpoint = Endpoint::start(move |_| {
+        let held = held.clone();
+        async move {
+            held.acquire().await.unwrap().forget();
+            status(200)
+        }
+    })
+    .await;
+    let relay = fixture.relay_by(&WITH_ALL_SIGNALS, &endpoint.url).await;
+    fixture.publish("handled").await;
+    endpoint.receives(1).await;
+    relay.signal("HUP");
+    relay.logs("SIGHUP: shutting down").await;
+    relay.signal("HUP");
+    relay.signal("TERM");
+    gate.add_permits(1);
+    let stopped = relay.finished().await;
+    assert_eq!(stopped.code(), 0, "{}", stopped.err);
+    assert!(stopped.out.starts_with("stopped cleanly: handled 1"), "{}", stopped.out);
+}
+
+/// As `nohup` does.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hangup_that_is_ignored_at_the_start_stays_ignored() {
+    let fixture = Fixture::new("nohup").await;
+    let endpoint = Endpoint::start(|_| async { status(200) }).await;
+    let relay = fixture.relay_by(&["env", "--ignore-signal=HUP"], &endpoint.url).await;
+    relay.signal("HUP");
+    fixture.publish("handled").await;
+    endpoint.receives(1).await;
+    let stopped = relay.stop().await;
+    assert!(!stopped.err.contains("SIGHUP"), "{}", stopped.err);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_that_nobody_reads_holds_up_neither_messages_nor_the_end() {
+    let fixture = Fixture::new("unread").await;
+    let endpoint = Endpoint::start(|_| async { status(200) }).await;
+    let arguments = ["relay", "--queue", &fixture.queue, "--to", &endpoint.url, "-vv"];
+    let (read, reading) = tokio::sync::oneshot::channel::<()>();
+    let reading = async { reading.await.unwrap() };
+    let mut relay = Tool::start_unread(&arguments, variables(&fixture.settings), reading);
+    fixture.is_declared(&fixture.queue).await;
+    let messages = 500;
+    fixture.client.publish_many((0..messages).map(|_| fixture.to_queue())).await.unwrap();
+    endpoint.receives(messages).await;
+    relay.signal("TERM");
+    let status = relay.ended().await;
+    assert!(status.success(), "{status}");
+    read.send(()).unwrap();
+    let stopped = relay.finished().await;
+    assert!(stopped.out.starts_with(&format!("stopped cleanly: handled {messages}")));
+    assert!(!stopped.err.contains("shutting down"), "the pipe was not full");
 }
 
 #[tokio::test(flavor = "multi_thread")]

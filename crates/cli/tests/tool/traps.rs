@@ -68,7 +68,7 @@ async fn a_service_that_may_see_neither_receipts_nor_discarded_messages_gets_one
         api.add_user(&name, "secret", [&own, write, &own]).await;
     };
     allow(&own).await;
-    let mut url: reqwest::Url = fixture.settings.broker.url.expose().parse().unwrap();
+    let mut url: url::Url = fixture.settings.broker.url.expose().parse().unwrap();
     url.set_username(&name).unwrap();
     url.set_password(Some("secret")).unwrap();
     fixture.settings.broker.url = url.as_str().into();

@@ -10,7 +10,7 @@ pub(crate) struct Vhost {
     /// Its name, which no other test has.
     pub(crate) name: String,
     /// The broker's URL, with this virtual host.
-    pub(crate) url: reqwest::Url,
+    pub(crate) url: url::Url,
     pub(crate) client: Client,
     /// Where its services and tools run.
     pub(crate) folder: Folder,
@@ -21,7 +21,7 @@ impl Vhost {
     /// For a broker with the management API.
     pub(crate) async fn new(test: &str) -> Self {
         let (shared, namespace) = (Broker::shared().await, Namespace::new(test));
-        let mut url: reqwest::Url = shared.amqp_url().parse().unwrap();
+        let mut url: url::Url = shared.amqp_url().parse().unwrap();
         let management = shared.management().unwrap();
         management.put(&format!("vhosts/{}", namespace.name()), &json!({})).await.unwrap();
         url.set_path(namespace.name());
@@ -34,7 +34,7 @@ impl Vhost {
 
     /// Adds a user with these permissions: configure, write, read. Returns the URL with which it
     /// logs in.
-    pub(crate) async fn user(&mut self, name: &str, permissions: [&str; 3]) -> reqwest::Url {
+    pub(crate) async fn user(&mut self, name: &str, permissions: [&str; 3]) -> url::Url {
         let name = format!("{name}-{}", self.name);
         Broker::shared().await.management().unwrap().add_user(&name, "pass").await.unwrap();
         allow(&self.name, &name, permissions).await;

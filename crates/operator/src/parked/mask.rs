@@ -17,7 +17,7 @@ pub(crate) const MASKED: &str = "***";
 
 /// What is masked.
 #[derive(Debug, Clone)]
-pub(crate) struct Mask {
+pub struct Mask {
     headers: Vec<String>,
     json: Vec<JsonPath>,
 }
@@ -26,7 +26,7 @@ impl Mask {
     /// # Errors
     ///
     /// When a path is malformed.
-    pub(crate) fn new(settings: &MaskSettings) -> Result<Self, SettingsError> {
+    pub fn new(settings: &MaskSettings) -> Result<Self, SettingsError> {
         let path = |(index, path): (usize, &String)| {
             path.parse()
                 .map_err(|problem| SettingsError::invalid(format!("mask.json.{index}"), problem))
@@ -51,7 +51,7 @@ impl Mask {
     /// The body with its masked values; `None` if it is not JSON, or nothing in it is masked. A
     /// body that begins like JSON and is not is masked as a whole: nobody can tell where its
     /// secrets are.
-    pub(crate) fn json(&self, body: &[u8]) -> Option<Value> {
+    pub fn json(&self, body: &[u8]) -> Option<Value> {
         if self.json.is_empty() {
             return None;
         }
@@ -69,7 +69,7 @@ impl Mask {
 }
 
 /// Whether a text matches a pattern in which `*` is any text.
-fn wildcard(pattern: &str, text: &str) -> bool {
+pub fn wildcard(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();
     let Some(mut rest) = text.strip_prefix(first) else { return false };
@@ -106,7 +106,8 @@ pub(crate) fn masked_headers(properties: &BasicProperties, mask: &Mask) -> BTree
     headers.into_iter().collect()
 }
 
-fn plain(value: &HeaderValue<'_>) -> Value {
+/// A header's value as plain JSON, in which bytes are hexadecimal.
+pub fn plain(value: &HeaderValue<'_>) -> Value {
     match value {
         HeaderValue::Void => Value::Null,
         HeaderValue::Bool(value) => json!(value),

@@ -49,6 +49,8 @@ pub use filter::{Condition, Filter, parse_time};
 pub use group::{Group, Kind, normalise};
 pub use import::{ImportPlan, ImportRequest, Imported};
 pub use list::{ListRequest, Listing, Planned};
+#[doc(hidden)]
+pub use mask::{Mask, plain, wildcard};
 pub use message::{ParkedMessage, Place};
 pub use operator::Parked;
 pub use progress::{Fates, Progress, Tally};

@@ -1,0 +1,85 @@
+//! Why there is no answer.
+
+use std::error::Error;
+use std::fmt;
+use std::time::Duration;
+
+use hyper_util::client::legacy;
+
+pub(super) const TIMEOUT: &str = "http_timeout";
+pub(super) const CONNECT: &str = "http_connect";
+pub(super) const CONNECTION: &str = "http_connection";
+pub(super) const UNREADABLE: &str = "http_unreadable";
+
+/// Its text is stored with the message. It does not name the URL.
+#[derive(Debug)]
+pub(super) enum Missing {
+    /// It did not come within this time.
+    Late(Duration),
+    /// There was no connection, or it failed.
+    Failed(legacy::Error),
+    /// The request cannot be said in HTTP.
+    Unsendable(http::Error),
+}
+
+impl Missing {
+    pub(super) fn class(&self) -> &'static str {
+        match self {
+            Self::Late(_) => TIMEOUT,
+            Self::Failed(error) if error.is_connect() => CONNECT,
+            Self::Failed(error) if sources(error).any(is_unreadable) => UNREADABLE,
+            Self::Failed(_) | Self::Unsendable(_) => CONNECTION,
+        }
+    }
+
+    /// Whether an established connection ended, and not only this request on it.
+    pub(super) fn is_lost_connection(&self) -> bool {
+        let Self::Failed(error) = self else { return false };
+        let is_request_alone = |error: &h2::Error| {
+            let is_refused = error.reason() == Some(h2::Reason::REFUSED_STREAM);
+            !(is_refused || error.is_go_away() || error.is_io())
+        };
+        self.class() == CONNECTION
+            && !sources(error).filter_map(|it| it.downcast_ref()).any(is_request_alone)
+    }
+}
+
+/// Whether the endpoint sent what is not HTTP, or what is more than the client reads.
+fn is_unreadable(error: &(dyn Error + 'static)) -> bool {
+    error.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_parse)
+        || error.downcast_ref::<h2::Error>().is_some_and(h2::Error::is_library)
+}
+
+fn sources<'a>(
+    error: &'a (dyn Error + 'static),
+) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    let mut next = error.source();
+    std::iter::from_fn(move || {
+        let error = next?;
+        next = error.source();
+        Some(error)
+    })
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let error = match self {
+            Self::Late(timeout) => {
+                let timeout = humantime::format_duration(*timeout);
+                return write!(f, "the endpoint did not answer within {timeout}");
+            }
+            Self::Unsendable(error) => return write!(f, "the request cannot be sent: {error}"),
+            Self::Failed(error) => error,
+        };
+        f.write_str(match self.class() {
+            CONNECT => "cannot connect to the endpoint",
+            UNREADABLE => "the endpoint's answer cannot be read",
+            _ => "the connection to the endpoint ended before its answer",
+        })?;
+        // The client's own text says only at which of its steps it failed.
+        for source in sources(error) {
+            write!(f, ": {source}")?;
+        }
+        Ok(())
+    }
+}
