@@ -34,6 +34,11 @@ impl AckTimeout {
         if is_ordered { limit } else { limit / 2 }
     }
 
+    /// Whether the broker may have taken back a delivery that is unsettled after this time.
+    pub(crate) fn is_over_after(&self, held_for: Duration) -> bool {
+        held_for >= self.settle_limit()
+    }
+
     /// Notes the timeout that the broker has named. Returns whether it is shorter than what was
     /// known.
     pub(crate) fn named(&self, timeout: Duration) -> bool {

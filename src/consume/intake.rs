@@ -112,11 +112,6 @@ impl Intake {
         self.change(|inbox, now| inbox.take_late(queue, now))
     }
 
-    /// Whether a delivery has taken a slot for longer than another may wait for one.
-    pub(crate) fn is_stuck(&self, queue: QueueIndex) -> bool {
-        lock(&self.inbox).is_stuck(queue, clock::now())
-    }
-
     /// Applies what time alone changes: starts handlers, opens windows, and reports late
     /// deliveries. Never returns.
     pub(crate) async fn keep_time(self: Arc<Self>) {

@@ -602,13 +602,8 @@ impl<T> Inbox<T> {
             + usize::from(self.isolation.is_some())
     }
 
-    /// Whether a delivery has taken a slot for longer than another may wait for one, as one does
-    /// whose copy is refused.
-    pub(crate) fn is_stuck(&self, index: QueueIndex, now: Instant) -> bool {
-        self.stuck(index, now) > 0
-    }
-
-    /// How many of the queue's slots have been taken for so long.
+    /// How many of the queue's slots have been taken for longer than a delivery may wait for one, as
+    /// one is whose copy is refused.
     fn stuck(&self, index: QueueIndex, now: Instant) -> usize {
         let limit = self.queues[index.0].rules.start_limit;
         let long = self
