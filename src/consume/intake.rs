@@ -159,6 +159,18 @@ impl Intake {
         let _ = self.running[queue.position()].subscribe().wait_for(|running| *running == 0).await;
     }
 
+    /// The same, but for so many that wait only for the end of their session.
+    pub(crate) async fn idle_but_for(&self, queue: QueueIndex, mut left: watch::Receiver<usize>) {
+        let mut running = self.running[queue.position()].subscribe();
+        while *running.borrow_and_update() > *left.borrow_and_update() {
+            // An error would mean that the intake, or the queue's context, is gone.
+            let _ = tokio::select! {
+                changed = running.changed() => changed,
+                changed = left.changed() => changed,
+            };
+        }
+    }
+
     /// No delivery of the queue waits for a handler for longer than this from now on.
     pub(crate) fn limit_start(self: &Arc<Self>, queue: QueueIndex, limit: Duration) {
         self.change(|inbox, _| inbox.limit_start(queue, limit));
