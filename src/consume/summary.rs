@@ -30,9 +30,9 @@ pub struct Summary {
     /// too long for a handler.
     pub handed_back: u64,
     /// Deliveries that could not be settled as their outcome asks: their channel was gone, their
-    /// copy was not confirmed in time, the broker accepts no copy of them, or the run ended while it
-    /// was unknown whether a copy was kept. They come again, as duplicates if they were handled or
-    /// their copy was kept.
+    /// copy was not confirmed in time, the broker accepts no copy of them, or the run ended while
+    /// it was unknown whether a copy was kept. They come again, as duplicates if they were handled
+    /// or their copy was kept.
     pub unsettled: u64,
     /// How often the broker closed a channel because a message was not settled within the broker's
     /// ack timeout. 3.10 and 4.0 always do; 4.3 does if the subscription that brought the message

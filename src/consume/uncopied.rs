@@ -13,8 +13,8 @@ pub(crate) enum GivenUp {
     /// The channel was gone, or the session had to end. The broker has the message again, or soon
     /// will.
     Lost,
-    /// The queue stops, and the broker had refused the copy, or read nothing. The copy may be stored
-    /// if its channel or its connection was lost before.
+    /// The queue stops, and the broker had refused the copy, or read nothing. The copy may be
+    /// stored if its channel or its connection was lost before.
     Stopped { may_be_stored: bool },
 }
 

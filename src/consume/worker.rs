@@ -117,8 +117,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Waits for the running handlers, and for the answers to their copies. Those that take too long
-    /// leave their messages to the broker.
+    /// Waits for the running handlers, and for the answers to their copies. Those that take too
+    /// long leave their messages to the broker.
     async fn handlers_end(&self) {
         let WorkQueue { intake, index, shutdown, context, .. } = &self.queue;
         let ended = intake.idle_but_for(*index, context.left());

@@ -211,6 +211,7 @@ async fn send(
     match answer {
         SendAnswer::Confirmed => {
             connection.note_confirm();
+            exchange.troubles.accepted();
             if has_own_lane {
                 exchange.renew_lane();
             }

@@ -602,8 +602,8 @@ impl<T> Inbox<T> {
             + usize::from(self.isolation.is_some())
     }
 
-    /// How many of the queue's slots have been taken for longer than a delivery may wait for one, as
-    /// one is whose copy is refused.
+    /// How many of the queue's slots have been taken for longer than a delivery may wait for one,
+    /// as one is whose copy is refused.
     fn stuck(&self, index: QueueIndex, now: Instant) -> usize {
         let limit = self.queues[index.0].rules.start_limit;
         let long = self

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::{CHECK_CHANNEL_EVERY, Session, WorkQueue};
 use crate::consume::ack_timeout::{is_ack_timeout, named_in};
+use crate::consume::inbox::Rules;
 use crate::error::{Error, Problem};
 
 /// How long the broker may take to delete a queue after it has cancelled the subscriptions. Until
@@ -42,15 +43,14 @@ impl Session<'_> {
         if let Some(timeout) = timeout
             && ack_timeout.named(timeout)
         {
-            self.queue
-                .intake
-                .limit_start(self.queue.index, ack_timeout.start_limit(self.is_ordered()));
+            let limit = Rules::start_limit(&context.config, timeout);
+            self.queue.intake.limit_start(self.queue.index, limit);
             let text = humantime::format_duration;
             tracing::warn!(
                 queue = %self.name(),
                 "the broker took back a message that was not settled within {}, and broker.consumer_timeout is {}: set \
-                 broker.consumer_timeout = \"{}\", or raise consumer_timeout on the broker; until then, a message that waits longer in \
-                 this process is given back, which the broker counts",
+                 broker.consumer_timeout = \"{}\", or raise consumer_timeout on the broker, and restart this service; until it is \
+                 restarted, a message that waits longer in this process is given back, which the broker counts",
                 text(timeout), text(ack_timeout.configured), text(timeout)
             );
         }
