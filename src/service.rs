@@ -122,7 +122,9 @@ impl Service {
 
     /// Stops when this future completes, such as [`shutdown_signal`](crate::shutdown_signal):
     /// consuming ends, messages that no handler has seen are handed back, and running handlers may
-    /// finish within `shutdown.grace`, of which the last fifth, 2 s at most, is for closing. If the
+    /// finish within `shutdown.grace`, of which the last fifth, 2 s at most, is for closing. A
+    /// message that can neither wait nor be parked, because the broker refuses that, is handed
+    /// back, too. If the
     /// broker has not been reached by then, the service closes what it has opened and ends with an
     /// empty summary. Without this the service runs until its task is dropped.
     pub fn with_graceful_shutdown(

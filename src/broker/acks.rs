@@ -55,6 +55,11 @@ impl Default for SettledTags {
 }
 
 impl SettledTags {
+    /// The first delivery that is not settled, which may still be to come.
+    pub fn first_unsettled(&self) -> u64 {
+        self.first_unsettled
+    }
+
     /// Marks a delivery as settled. The frame that settles it must be queued before any later ack.
     pub fn settle(&mut self, tag: u64) {
         if tag < self.first_unsettled {

@@ -57,6 +57,10 @@ pub trait Channel: Send + Sync {
     /// Whether requests can be sent.
     fn is_open(&self) -> bool;
 
+    /// What the broker said when it closed the channel. None while it is open, or if it ended in
+    /// another way, such as with its connection.
+    fn closed_by_broker(&self) -> Option<lapin::Error>;
+
     /// Sets the prefetch of the subscriptions that follow.
     fn set_prefetch(&self, count: u16) -> Answer<'_, ()>;
 

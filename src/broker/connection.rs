@@ -220,7 +220,9 @@ impl Link {
     pub async fn close(&self) {
         let connection = lock(&self.current).connection.take();
         if let Some(connection) = connection {
-            let closed = timeout(CLOSE_LIMIT, connection.close("goodbye")).await;
+            // A broker that blocks a connection does not read that it is to be closed.
+            let limit = if connection.is_blocked() { Duration::ZERO } else { CLOSE_LIMIT };
+            let closed = timeout(limit, connection.close("goodbye")).await;
             if !matches!(closed, Ok(Ok(()))) {
                 tracing::debug!(connection = %self.name, "the connection was gone before it could be closed");
             }

@@ -20,12 +20,17 @@ use futures_util::stream::BoxStream;
 use super::acks::Frame;
 use super::client::{Answer, Channel, Connection, QueueCounts, Subscription};
 use super::queued::queued;
+use super::transport::ClosedChannels;
 
 /// A connection of lapin's.
-pub(super) struct LapinConnection(pub(super) lapin::Connection);
+pub(super) struct LapinConnection {
+    pub(super) connection: lapin::Connection,
+    pub(super) closed: ClosedChannels,
+}
 
 struct LapinChannel {
     channel: lapin::Channel,
+    closed: ClosedChannels,
     /// How many messages lapin has accepted and not yet written to the socket.
     unwritten: watch::Sender<usize>,
 }
@@ -41,24 +46,24 @@ impl Drop for Unwritten<'_> {
 
 impl Connection for LapinConnection {
     fn is_open(&self) -> bool {
-        self.0.status().connected()
+        self.connection.status().connected()
     }
 
     /// lapin leaves a lost connection blocked (4.12).
     fn is_blocked(&self) -> bool {
-        self.0.status().connected() && self.0.status().blocked()
+        self.connection.status().connected() && self.connection.status().blocked()
     }
 
     fn frame_max(&self) -> u32 {
-        self.0.configuration().frame_max()
+        self.connection.configuration().frame_max()
     }
 
     fn channel_max(&self) -> u16 {
-        self.0.configuration().channel_max()
+        self.connection.configuration().channel_max()
     }
 
     fn events(&self) -> BoxStream<'static, Event> {
-        self.0.events_listener().boxed()
+        self.connection.events_listener().boxed()
     }
 
     /// lapin keeps the error with which the broker has closed a channel. Some 2,000 channels later
@@ -73,12 +78,13 @@ impl Connection for LapinConnection {
                     clippy::disallowed_methods,
                     reason = "only here are old errors recognised"
                 )]
-                match self.0.create_channel().await {
+                match self.connection.create_channel().await {
                     // Each try takes a number out of use, so this ends.
                     Err(error) if is_soft(&error) => {}
                     opened => {
                         let unwritten = watch::Sender::new(0);
-                        return Ok(Arc::new(LapinChannel { channel: opened?, unwritten })
+                        let closed = self.closed.clone();
+                        return Ok(Arc::new(LapinChannel { channel: opened?, closed, unwritten })
                             as Arc<dyn Channel>);
                     }
                 }
@@ -88,7 +94,7 @@ impl Connection for LapinConnection {
     }
 
     fn close(&self, why: &'static str) -> Answer<'_, ()> {
-        self.0.close(200, why.into()).boxed()
+        self.connection.close(200, why.into()).boxed()
     }
 }
 
@@ -100,6 +106,10 @@ fn is_soft(error: &lapin::Error) -> bool {
 impl Channel for LapinChannel {
     fn is_open(&self) -> bool {
         self.channel.status().connected()
+    }
+
+    fn closed_by_broker(&self) -> Option<lapin::Error> {
+        if self.is_open() { None } else { self.closed.error(self.channel.id()) }
     }
 
     fn set_prefetch(&self, count: u16) -> Answer<'_, ()> {

@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::broker::client::Connection;
 use crate::broker::lapin_client::LapinConnection;
-use crate::broker::transport::{self, Transport};
+use crate::broker::transport::{self, ClosedChannels, Transport};
 use crate::error::{Error, Problem};
 use crate::lock::lock;
 use crate::settings::BrokerSettings;
@@ -63,14 +63,18 @@ pub(super) async fn open(
         } else {
             stream
         };
-        let stream = Mutex::new(Some(AsyncTcpStream::Plain(Transport::new(stream))));
+        let closed = ClosedChannels::default();
+        let transport = Transport::new(stream, closed.clone());
+        let stream = Mutex::new(Some(AsyncTcpStream::Plain(transport)));
         let hand_over = async move |_, _| {
             let stream = lock(&stream).take();
             stream.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected).into())
         };
         let connection = lapin::Connection::connector(uri, runtime, hand_over, properties).await?;
         hang_up.disarm();
-        Ok::<_, lapin::Error>(Arc::new(LapinConnection(connection)) as Arc<dyn Connection>)
+        Ok::<_, lapin::Error>(
+            Arc::new(LapinConnection { connection, closed }) as Arc<dyn Connection>
+        )
     };
     let Ok(result) = timeout(limit, opening).await else {
         return Err(Error::Timeout { what: format!("connecting to {address}"), limit });

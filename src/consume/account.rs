@@ -20,7 +20,10 @@ impl Attempt {
         let outcome = match settled {
             Ok(outcome) => outcome,
             Err(why) => {
-                context.summary.update(|summary| summary.unsettled += 1);
+                context.summary.update(|summary| match why {
+                    GivenUp::Stopped { may_be_stored: false } => summary.handed_back += 1,
+                    _ => summary.unsettled += 1,
+                });
                 let (why, advice) = (why.text(), why.advice(context.config.counts_deliveries));
                 tracing::warn!(
                     queue,

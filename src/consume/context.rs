@@ -7,6 +7,7 @@ use std::time::Duration;
 use lapin::types::ShortString;
 use tokio::sync::watch;
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 use crate::broker::connection::Link;
 use crate::broker::name::short;
@@ -43,6 +44,11 @@ pub(crate) struct QueueContext {
     pub(crate) receipts: Receipts,
     /// Whether settling has to wait, because the queue's subscriptions are about to end.
     pub(crate) settling_waits: watch::Receiver<bool>,
+    /// Cancelled when the service stops and the queue is not subscribed to any more. What waits for
+    /// a copy that is refused goes back then.
+    pub(crate) stopping: CancellationToken,
+    /// How many deliveries wait for nothing but the end of their session.
+    left: watch::Sender<usize>,
     pub(crate) tracer: QueueTracer,
     pub(crate) metrics: QueueMetrics,
     pub(crate) summary: Arc<LiveSummary>,
@@ -126,6 +132,8 @@ impl QueueContext {
             publishing: publishing.clone(),
             receipts: receipts.clone(),
             settling_waits,
+            stopping: CancellationToken::new(),
+            left: watch::Sender::new(0),
             summary: summary.clone(),
             warned: WarnOnce::default(),
             failures: Arc::new(FailureLog::new(queue)),
@@ -147,6 +155,17 @@ impl QueueContext {
         }
     }
 
+    /// How many deliveries are left to the end of their session, as it changes.
+    pub(crate) fn left(&self) -> watch::Receiver<usize> {
+        self.left.subscribe()
+    }
+
+    /// A delivery is left to the end of its session, until the guard is dropped.
+    pub(crate) fn leave(&self) -> Left<'_> {
+        self.left.send_modify(|left| *left += 1);
+        Left(&self.left)
+    }
+
     /// The queue is consumed from now on.
     pub(crate) fn consuming(&self) {
         tracing::info!(queue = %self.config.queue, "consuming");
@@ -166,6 +185,15 @@ impl QueueContext {
 impl Drop for QueueContext {
     fn drop(&mut self) {
         self.not_consuming(None);
+    }
+}
+
+/// Counts a delivery as left to the end of its session for as long as this is kept.
+pub(crate) struct Left<'a>(&'a watch::Sender<usize>);
+
+impl Drop for Left<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|left| *left -= 1);
     }
 }
 

@@ -124,11 +124,6 @@ impl Intake {
         self.change(|inbox, now| inbox.take_late(queue, now))
     }
 
-    /// Whether a delivery has taken a slot for longer than another may wait for one.
-    pub(crate) fn is_stuck(&self, queue: QueueIndex) -> bool {
-        lock(&self.inbox).is_stuck(queue, clock::now())
-    }
-
     /// Applies what time alone changes: starts handlers, opens windows, and reports late
     /// deliveries. Never returns.
     pub(crate) async fn keep_time(self: Arc<Self>) {
@@ -174,6 +169,18 @@ impl Intake {
     pub(crate) async fn idle(&self, queue: QueueIndex) {
         // An error would mean that the intake is gone.
         let _ = self.running[queue.position()].subscribe().wait_for(|running| *running == 0).await;
+    }
+
+    /// The same, but for so many that wait only for the end of their session.
+    pub(crate) async fn idle_but_for(&self, queue: QueueIndex, mut left: watch::Receiver<usize>) {
+        let mut running = self.running[queue.position()].subscribe();
+        while *running.borrow_and_update() > *left.borrow_and_update() {
+            // An error would mean that the intake, or the queue's context, is gone.
+            let _ = tokio::select! {
+                changed = running.changed() => changed,
+                changed = left.changed() => changed,
+            };
+        }
     }
 
     /// No delivery of the queue waits for a handler for longer than this from now on.

@@ -5,6 +5,7 @@
 
 mod account;
 pub(crate) mod ack_timeout;
+mod arrivals;
 pub(crate) mod attempt;
 pub(crate) mod context;
 pub(crate) mod copy;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use lapin::BasicProperties;
 use lapin::types::ShortString;
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
 use crate::broker::client::Channel;
@@ -40,8 +41,14 @@ impl Receipts {
     pub(crate) fn start(link: Arc<Link>, exchange: &str) -> Result<Self, Error> {
         let (sender, receiver) = mpsc::channel(CAPACITY);
         tokio::spawn(
-            Task { link, exchange: short(exchange)?, channel: None, silent_until: None }
-                .run(receiver),
+            Task {
+                link,
+                exchange: short(exchange)?,
+                channel: None,
+                opening: None,
+                silent_until: None,
+            }
+            .run(receiver),
         );
         Ok(Self(sender))
     }
@@ -71,6 +78,9 @@ struct Task {
     link: Arc<Link>,
     exchange: ShortString,
     channel: Option<Arc<dyn Channel>>,
+    /// A channel that is being opened, for the next receipt if not for this one: lapin would keep
+    /// each that is given up before the broker has answered.
+    opening: Option<JoinHandle<lapin::Result<Arc<dyn Channel>>>>,
     silent_until: Option<Instant>,
 }
 
@@ -99,17 +109,34 @@ impl Task {
     }
 
     async fn publish(&mut self, run: ShortString, receipt: &Receipt) -> Result<(), String> {
+        // lapin would keep the receipt, and each after it, until the alarm is over.
+        if self.link.state().is_blocked {
+            return Err("the broker blocks the connection".to_owned());
+        }
         // A missing exchange or permission closes the channel, after the publish that it refuses.
         if self.channel.as_ref().is_none_or(|channel| !channel.is_open()) {
             if self.channel.take().is_some() {
                 return Err("the broker has closed the channel".to_owned());
             }
-            let connection = self.link.get().await.map_err(|error| error.to_string())?;
-            self.channel = Some(connection.open_channel().await.map_err(|error| describe(&error))?);
+            self.channel = Some(self.open().await?);
         }
         let Some(channel) = &self.channel else { return Ok(()) };
         let properties = BasicProperties::default().with_headers(receipt.headers());
         let sent = channel.publish(self.exchange.clone(), run, &[], properties, false).await;
         sent.map(drop).map_err(|error| describe(&error))
+    }
+
+    async fn open(&mut self) -> Result<Arc<dyn Channel>, String> {
+        let opening = match &mut self.opening {
+            Some(opening) => opening,
+            none => {
+                let connection = self.link.get().await.map_err(|error| error.to_string())?;
+                let opening = async move { connection.open_channel().await };
+                none.insert(tokio::spawn(opening))
+            }
+        };
+        let opened = opening.await;
+        self.opening = None;
+        opened.map_err(|error| error.to_string())?.map_err(|error| describe(&error))
     }
 }

@@ -84,7 +84,7 @@ pub(crate) struct Session<'a> {
     is_consuming: bool,
     /// Whether it ever was.
     pub(crate) has_consumed: bool,
-    /// Whether the broker's ack timeout may have ended this session.
+    /// Whether the broker's ack timeout has ended this session, as far as the broker says.
     pub(crate) is_taken_back: bool,
     /// Cancelled when the session ends, or its channel is gone.
     ended: CancellationToken,
@@ -235,6 +235,7 @@ impl<'a> Session<'a> {
         let delivery =
             Delivery { address, origin, redelivered, delivery_tag, properties, body, ledger };
         let (arrived, settle_limit) = (Instant::now(), self.queue.ack_timeout.settle_limit());
+        self.settling_channel.arrived(delivery_tag, arrived);
         let limit = context.config.policy.delivery_limit;
         let is_urgent =
             delivery.ledger.redeliveries.is_some_and(|count| is_near_limit(count, limit));

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::timeout;
+
 use crate::broker::acks::Settlement;
 use crate::broker::lane::Outgoing;
 use crate::clock;
@@ -13,6 +15,7 @@ use crate::consume::inbox::Fingerprint as _;
 use crate::consume::settler::Settler;
 use crate::consume::unacked::hand_back;
 use crate::consume::uncopied::{GivenUp, Uncopied, without_copy};
+use crate::publish::NotPublished;
 use crate::retry::decision::Reason;
 use crate::retry::outcome::Outcome;
 
@@ -104,10 +107,13 @@ impl Attempt {
             biased;
             () = self.settler.session_ended.cancelled() => Err(GivenUp::Lost),
             () = self.until_copy_deadline(outcome) => Err(GivenUp::Late),
-            published = context.publisher.publish(copy) => published.map_err(|error| {
-                tracing::error!(queue = %context.config.queue, chain = &*self.chain.id, %error, "the message cannot be copied");
-                span.failed(GivenUp::Unpublishable.error_type(), error.to_string());
-                GivenUp::Unpublishable
+            published = context.publisher.publish(copy, &context.stopping) => published.map_err(|error| match error {
+                NotPublished::Unpublishable(_) => {
+                    tracing::error!(queue = %context.config.queue, chain = &*self.chain.id, %error, "the message cannot be copied");
+                    span.failed(GivenUp::Unpublishable.error_type(), error.to_string());
+                    GivenUp::Unpublishable
+                }
+                NotPublished::Stopped { may_be_stored } => GivenUp::Stopped { may_be_stored },
             }),
         };
         context.metrics.sent(
@@ -115,7 +121,7 @@ impl Attempt {
             clock::elapsed(started),
             published.err().map(GivenUp::error_type),
         );
-        if let Err(why @ (GivenUp::Late | GivenUp::Lost)) = published {
+        if let Err(why @ (GivenUp::Late | GivenUp::Lost | GivenUp::Stopped { .. })) = published {
             span.failed(why.error_type(), why.text().to_owned());
         }
         published
@@ -168,12 +174,12 @@ impl Attempt {
                 return self.dead_letter(Outcome::Park(Reason::Unpublishable)).await;
             }
             Uncopied::DeadLetter => return self.dead_letter(outcome).await,
-            Uncopied::Stay => return self.leave().await,
+            Uncopied::Stay => return self.leave(why).await,
             Uncopied::Requeue => true,
             Uncopied::HandBack => false,
         };
         if is_unpublishable {
-            tokio::time::sleep(UNPUBLISHABLE_PAUSE).await;
+            let _ = timeout(UNPUBLISHABLE_PAUSE, self.context.stopping.cancelled()).await;
         }
         self.context.settleable().await;
         slot.handler_ended(Some(ComesAgain {
@@ -188,10 +194,11 @@ impl Attempt {
     }
 
     /// Leaves the delivery to the end of its session. Its slot stays taken until then; otherwise
-    /// the next message of an ordered queue would start.
-    async fn leave(&self) -> Result<Outcome, GivenUp> {
+    /// the next message of an ordered queue would start. A stop does not wait for it.
+    async fn leave(&self, why: GivenUp) -> Result<Outcome, GivenUp> {
+        let _left = self.context.leave();
         self.settler.session_ended.cancelled().await;
-        Err(GivenUp::Lost)
+        Err(why)
     }
 
     async fn dead_letter(&self, outcome: Outcome) -> Result<Outcome, GivenUp> {
@@ -200,7 +207,7 @@ impl Attempt {
         // The next message of its line must not start while the broker may still bring this one
         // back.
         if self.context.config.order.is_kept() && !self.settler.is_carried_out().await {
-            return self.leave().await;
+            return self.leave(GivenUp::Lost).await;
         }
         if settled.is_ok() {
             let (queue, chain) = (&self.context.config.queue, &*self.chain.id);

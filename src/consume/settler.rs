@@ -9,6 +9,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::broker::acks::{SettledTags, Settlement};
 use crate::broker::client::{Answer, Channel};
+use crate::clock;
+use crate::consume::arrivals::Arrivals;
 use crate::lock::lock;
 
 /// Settles one delivery, on the channel that brought it.
@@ -74,6 +76,7 @@ pub(crate) struct SettlingChannel {
 #[derive(Default)]
 struct State {
     settled: SettledTags,
+    arrivals: Arrivals,
     /// To be settled as soon as the tasks that are ready to run have run.
     collected: Vec<(u64, Settlement)>,
 }
@@ -81,6 +84,20 @@ struct State {
 impl SettlingChannel {
     pub(crate) fn new(channel: Arc<dyn Channel>) -> Arc<Self> {
         Arc::new(Self { channel, state: Mutex::default() })
+    }
+
+    /// The delivery with this tag has arrived.
+    pub(crate) fn arrived(&self, tag: u64, now: Instant) {
+        let mut state = lock(&self.state);
+        let first_unsettled = state.settled.first_unsettled();
+        state.arrivals.arrived(tag, now.into_std(), first_unsettled);
+    }
+
+    /// For how long a delivery has been unsettled at most, to the second.
+    pub(crate) fn held_for(&self) -> Duration {
+        let state = lock(&self.state);
+        let oldest = state.arrivals.oldest(state.settled.first_unsettled());
+        oldest.map_or(Duration::ZERO, clock::elapsed)
     }
 
     /// False if the channel is gone.

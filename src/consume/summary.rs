@@ -25,12 +25,14 @@ pub struct Summary {
     pub parked: BTreeMap<Reason, u64>,
     /// Messages discarded, by reason.
     pub discarded: BTreeMap<Reason, u64>,
-    /// Deliveries handed back when the run ended, before a handler had seen them or while they
-    /// waited in the process; and those that had waited too long for a handler.
+    /// Deliveries handed back when the run ended: before a handler had seen them, while they waited
+    /// in the process, or because the broker had not accepted their copy; and those that had waited
+    /// too long for a handler.
     pub handed_back: u64,
     /// Deliveries that could not be settled as their outcome asks: their channel was gone, their
-    /// copy was not confirmed in time, or the broker accepts no copy of them. They come again, as
-    /// duplicates if they were handled or their copy was kept.
+    /// copy was not confirmed in time, the broker accepts no copy of them, or the run ended while
+    /// it was unknown whether a copy was kept. They come again, as duplicates if they were handled
+    /// or their copy was kept.
     pub unsettled: u64,
     /// How often the broker closed a channel because a message was not settled within the broker's
     /// ack timeout. 3.10 and 4.0 always do; 4.3 does if the subscription that brought the message

@@ -13,6 +13,9 @@ pub(crate) enum GivenUp {
     /// The channel was gone, or the session had to end. The broker has the message again, or soon
     /// will.
     Lost,
+    /// The queue stops, and the broker had refused the copy, or read nothing. The copy may be
+    /// stored if its channel or its connection was lost before.
+    Stopped { may_be_stored: bool },
 }
 
 impl GivenUp {
@@ -21,13 +24,17 @@ impl GivenUp {
             Self::Late => "the broker did not confirm the copy in time",
             Self::Unpublishable => "the broker accepts no copy",
             Self::Lost => "the channel was gone, or the grace time was over",
+            Self::Stopped { may_be_stored: false } => "the service stops, and no copy was accepted",
+            Self::Stopped { may_be_stored: true } => {
+                "the service stops, and whether a copy was accepted is unknown"
+            }
         }
     }
 
     /// What to do about it, and what happens otherwise.
     pub(crate) const fn advice(self, counts_deliveries: bool) -> &'static str {
         match (self, counts_deliveries) {
-            (Self::Lost, _) => "",
+            (Self::Lost | Self::Stopped { .. }, _) => "",
             (Self::Unpublishable, true) => {
                 "; an earlier line says why. Past its delivery limit, the broker dead-letters it, or deletes it if the queue has no \
                  dead-letter exchange"
@@ -50,6 +57,7 @@ impl GivenUp {
             Self::Late => "timeout",
             Self::Unpublishable => "unpublishable",
             Self::Lost => "channel_closed",
+            Self::Stopped { .. } => "stopped",
         }
     }
 }
@@ -91,6 +99,8 @@ pub(crate) fn without_copy(
         | (GivenUp::Late, Outcome::Park(_), Declare::Own) => Uncopied::DeadLetter,
         // Requeued by itself, it would be overtaken.
         _ if is_ordered => Uncopied::Stay,
+        // The next process finds out whether a copy is accepted.
+        (GivenUp::Stopped { .. }, ..) => Uncopied::HandBack,
         // The queue may have no dead-letter exchange: past the limit the broker would delete the
         // message. 3.10 and 4.0 count every return, so there nothing could prevent it.
         (GivenUp::Late, _, Declare::Existing) if is_at_limit() => Uncopied::HandBack,
@@ -178,6 +188,22 @@ mod tests {
     }
 
     #[test]
+    fn at_a_stop_a_message_is_handed_back_uncounted_unless_that_would_break_its_order() {
+        for (outcome, declare, may_be_stored) in [
+            (PARK, Declare::Own, false),
+            (WAIT, Declare::Own, true),
+            (PARK, Declare::Existing, true),
+            (WAIT, Declare::Existing, false),
+        ] {
+            let why = GivenUp::Stopped { may_be_stored };
+            let stopped = [false, true].map(|is_ordered| {
+                without_copy(why, outcome, declare, is_ordered, Some(LIMIT), LIMIT)
+            });
+            assert_eq!(stopped, [Uncopied::HandBack, Uncopied::Stay]);
+        }
+    }
+
+    #[test]
     fn a_message_that_is_not_settled_has_a_reason_and_an_advice_unless_the_broker_has_it_again() {
         for (why, text, error_type) in [
             (GivenUp::Late, "the broker did not confirm the copy in time", "timeout"),
@@ -201,5 +227,12 @@ mod tests {
             ("the channel was gone, or the grace time was over", "channel_closed")
         );
         assert_eq!([true, false].map(|counts_deliveries| lost.advice(counts_deliveries)), [""; 2]);
+        let [kept, unknown] = [false, true].map(|may_be_stored| GivenUp::Stopped { may_be_stored });
+        assert_eq!(
+            (kept.text(), kept.advice(true)),
+            ("the service stops, and no copy was accepted", "")
+        );
+        assert!(unknown.text().ends_with("is unknown") && unknown.advice(false).is_empty());
+        assert_eq!([kept, unknown].map(GivenUp::error_type), ["stopped"; 2]);
     }
 }

@@ -117,10 +117,12 @@ impl Worker {
         Ok(())
     }
 
-    /// Waits for the running handlers. Those that run too long leave their messages to the broker.
+    /// Waits for the running handlers, and for the answers to their copies. Those that take too
+    /// long leave their messages to the broker.
     async fn handlers_end(&self) {
         let WorkQueue { intake, index, shutdown, context, .. } = &self.queue;
-        if tokio::time::timeout_at(shutdown.handlers_until(), intake.idle(*index)).await.is_err() {
+        let ended = intake.idle_but_for(*index, context.left());
+        if tokio::time::timeout_at(shutdown.handlers_until(), ended).await.is_err() {
             let unfinished = intake.running(*index) as u64;
             tracing::warn!(queue = %context.config.queue, unfinished, "the grace time is over; leaving messages to the broker");
             context.summary.update(|summary| {

@@ -9,10 +9,12 @@ use tokio::sync::{
     oneshot, watch,
 };
 use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::Unpublishable;
+use super::NotPublished;
 use super::exchange::Exchange;
+use super::patience::Patience;
 use super::publishing_connection::{NEWS_LIMIT, PublishingConnection, USUAL_ANSWER_TIME};
 use super::retries::{Next, Retries, SendError, Verdict, Way};
 use super::running_lane::{RunningLane, SendAnswer};
@@ -72,20 +74,35 @@ impl CopyPublisher {
     }
 
     /// Publishes a copy and returns when the broker has confirmed it, however long that takes.
-    /// Dropping the future gives the copy up.
+    /// Dropping the future gives the copy up. `stopping`: the copy's queue stops. Then only the
+    /// answer to what is under way is awaited for as long.
     ///
     /// # Errors
     ///
-    /// When the broker closes the channel or the connection over this copy each time.
-    pub(crate) async fn publish(&self, copy: Arc<Outgoing>) -> Result<(), Unpublishable> {
+    /// When the broker closes the channel or the connection over this copy each time, or the copy's
+    /// queue stops.
+    pub(crate) async fn publish(
+        &self,
+        copy: Arc<Outgoing>,
+        stopping: &CancellationToken,
+    ) -> Result<(), NotPublished> {
         let exchange = self.0.exchange(copy.exchange.as_str());
-        let (mut retries, mut in_trouble) =
-            (Retries::default(), CopyTrouble::new(&exchange.troubles));
+        let (mut retries, mut patience) = (Retries::default(), Patience::new(stopping));
+        let mut in_trouble = CopyTrouble::new(&exchange.troubles);
+        let stopped = |retries: &Retries| {
+            Err(NotPublished::Stopped { may_be_stored: retries.may_be_stored() })
+        };
         loop {
-            let error = match self.send(&exchange, &copy, retries.way(), &mut in_trouble).await {
-                Ok(()) => return Ok(()),
-                Err(error) => error,
+            let admitted = tokio::select! {
+                biased;
+                () = patience.over() => return stopped(&retries),
+                admitted = self.admit(&exchange, retries.way()) => admitted,
             };
+            let sent = match admitted {
+                Ok(admission) => send(&exchange, &copy, admission, &mut in_trouble).await,
+                Err(error) => Err(error),
+            };
+            let Err(error) = sent else { return Ok(()) };
             let Verdict { next, trouble, takes_none } = retries.after(&error);
             if let Some(trouble) = trouble {
                 in_trouble.note(trouble, error.text());
@@ -98,55 +115,19 @@ impl CopyPublisher {
                 self.0.repair_wanted.notify_one();
             }
             if next == Next::Unpublishable {
-                return Err(Unpublishable(error.text().unwrap_or_default().to_owned()));
+                let text = error.text().unwrap_or_default().to_owned();
+                return Err(NotPublished::Unpublishable(text));
             }
             if !matches!(error, SendError::NotSent | SendError::NoLane(_)) {
                 (self.0.retried)(&exchange.name);
             }
             if let Next::AfterPause { tries } = next {
-                sleep(pause(tries)).await;
-            }
-        }
-    }
-
-    /// Sends a copy once, when nothing stands against that, and waits for its confirm.
-    async fn send(
-        &self,
-        exchange: &Exchange,
-        copy: &Arc<Outgoing>,
-        way: Way,
-        in_trouble: &mut CopyTrouble<'_>,
-    ) -> Result<(), SendError> {
-        let Admission { connection, lane, has_own_lane, guards } =
-            self.admit(exchange, way).await?;
-        let (sent_at, answer) = (connection.note_send(), lane.send(copy.clone()));
-        // The lane goes on for as long as somebody waits for its answer.
-        drop(lane);
-        let answer =
-            answer_to(&connection, answer, guards, in_trouble).await.ok_or(SendError::NotSent)?;
-        if !matches!(answer, SendAnswer::Closed(_)) {
-            // Any answer shows that the exchange exists and may be written to.
-            exchange.clear_doubt(sent_at);
-        }
-        match answer {
-            SendAnswer::Confirmed => {
-                connection.note_confirm();
-                if has_own_lane {
-                    exchange.renew_lane();
+                tokio::select! {
+                    biased;
+                    () = patience.stop() => return stopped(&retries),
+                    () = sleep(pause(tries)) => {}
                 }
-                Ok(())
             }
-            SendAnswer::Refused => Err(SendError::Refused),
-            SendAnswer::Returned => Err(SendError::Returned),
-            SendAnswer::Closed(cause) => Err(match connection.end_of_lane(cause).await {
-                Ok(cause) => SendError::LaneClosed {
-                    cause,
-                    was_slow: clock::elapsed(sent_at) >= USUAL_ANSWER_TIME,
-                },
-                Err(cause) => {
-                    SendError::Disconnected { cause, suspicion: connection.suspicion(sent_at) }
-                }
-            }),
         }
     }
 
@@ -208,6 +189,45 @@ impl CopyPublisher {
                 });
             }
         }
+    }
+}
+
+/// Sends a copy once, and waits for its confirm.
+async fn send(
+    exchange: &Exchange,
+    copy: &Arc<Outgoing>,
+    Admission { connection, lane, has_own_lane, guards }: Admission<'_>,
+    in_trouble: &mut CopyTrouble<'_>,
+) -> Result<(), SendError> {
+    let (sent_at, answer) = (connection.note_send(), lane.send(copy.clone()));
+    // The lane goes on for as long as somebody waits for its answer.
+    drop(lane);
+    let answer =
+        answer_to(&connection, answer, guards, in_trouble).await.ok_or(SendError::NotSent)?;
+    if !matches!(answer, SendAnswer::Closed(_)) {
+        // Any answer shows that the exchange exists and may be written to.
+        exchange.clear_doubt(sent_at);
+    }
+    match answer {
+        SendAnswer::Confirmed => {
+            connection.note_confirm();
+            exchange.troubles.accepted();
+            if has_own_lane {
+                exchange.renew_lane();
+            }
+            Ok(())
+        }
+        SendAnswer::Refused => Err(SendError::Refused),
+        SendAnswer::Returned => Err(SendError::Returned),
+        SendAnswer::Closed(cause) => Err(match connection.end_of_lane(cause).await {
+            Ok(cause) => SendError::LaneClosed {
+                cause,
+                was_slow: clock::elapsed(sent_at) >= USUAL_ANSWER_TIME,
+            },
+            Err(cause) => {
+                SendError::Disconnected { cause, suspicion: connection.suspicion(sent_at) }
+            }
+        }),
     }
 }
 

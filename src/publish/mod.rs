@@ -1,5 +1,5 @@
-//! Publishes copies. Each is retried until it is confirmed, proves unpublishable, or is given up by
-//! its caller.
+//! Publishes copies. Each is retried until it is confirmed, proves unpublishable, or is given up:
+//! by its caller or, if its queue stops, when it is refused or cannot be sent.
 //!
 //! A *lane* is one confirming channel. Each exchange has one that all its copies share. If the
 //! broker closes it over the exchange, the exchange is *in doubt*: its copies wait, and after a
@@ -15,6 +15,7 @@
 
 mod copy_publisher;
 mod exchange;
+mod patience;
 mod publishing_connection;
 mod retries;
 mod running_lane;
@@ -26,7 +27,14 @@ mod upkeep;
 
 pub(crate) use copy_publisher::CopyPublisher;
 
-/// The broker closes the channel or the connection over this copy each time.
-#[derive(Debug, Clone, thiserror::Error)]
-#[error("the broker does not accept the copy: {0}")]
-pub(crate) struct Unpublishable(String);
+/// Why a copy was not published.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NotPublished {
+    /// The broker closes the channel or the connection over this copy each time.
+    #[error("the broker does not accept the copy: {0}")]
+    Unpublishable(String),
+    /// Its queue stops, and the broker has refused it, or it could not be sent. It may have been
+    /// stored if a channel or a connection ended before the broker answered.
+    #[error("the broker had not accepted the copy at the stop")]
+    Stopped { may_be_stored: bool },
+}

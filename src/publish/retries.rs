@@ -25,6 +25,7 @@ pub(super) struct Retries {
     /// How often it was not taken. The pauses grow with it.
     tries: u32,
     closes: u32,
+    may_be_stored: bool,
 }
 
 /// Why a send was not confirmed.
@@ -95,7 +96,15 @@ impl Retries {
         self.way
     }
 
+    /// Whether the broker may have stored it although it confirmed nothing: its channel or its
+    /// connection ended meanwhile.
+    pub(super) fn may_be_stored(&self) -> bool {
+        self.may_be_stored
+    }
+
     pub(super) fn after(&mut self, error: &SendError) -> Verdict {
+        self.may_be_stored |=
+            matches!(error, SendError::LaneClosed { .. } | SendError::Disconnected { .. });
         let verdict = |next, trouble, takes_none| Verdict { next, trouble, takes_none };
         match error {
             // If the limit of the queue is removed, 3.10 goes on refusing on an old lane.
@@ -347,6 +356,22 @@ mod tests {
         assert_eq!(after(Way::SharedLane, &error), (verdict(Next::Again, true), Way::SharedLane));
         let paused = Next::AfterPause { tries: 0 };
         assert_eq!(after(Way::OwnLane, &error), (verdict(paused, false), Way::OwnLane));
+    }
+
+    #[test]
+    fn a_copy_may_be_stored_if_no_answer_came_to_it() {
+        use SendError::{NoLane, NotSent, Refused, Returned};
+        let mut retries = Retries::default();
+        for error in [Refused, Returned, NotSent, NoLane(cause(504))] {
+            retries.after(&error);
+            assert!(!retries.may_be_stored(), "{error:?}");
+        }
+        for error in [closed(404), disconnected(320)] {
+            let mut retries = Retries::default();
+            retries.after(&error);
+            retries.after(&Refused);
+            assert!(retries.may_be_stored(), "a later refusal says nothing of it: {error:?}");
+        }
     }
 
     #[test]

@@ -9,11 +9,13 @@ use bytes::Bytes;
 use lapin::BasicProperties;
 use proptest::prelude::*;
 use tokio::time::{Instant, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use self::model::{Broker, EXCHANGES, Fate, LATENCY, Mood, Nature, Plan, Scenario, Weather};
-use super::CopyPublisher;
+use super::patience::LAST_CHANCE;
 use super::shared::TRIALS;
+use super::{CopyPublisher, NotPublished};
 use crate::broker::connection::Link;
 use crate::broker::dial::dialing;
 use crate::broker::keeper::Keeper;
@@ -27,7 +29,7 @@ use crate::topology::Topology;
 const LONGEST: Duration = Duration::from_secs(2 * 3_600);
 
 /// How publishing ended, and after how long. `None`: it was given up.
-type Ended = Option<(Result<(), ()>, Duration)>;
+type Ended = Option<(Result<(), NotPublished>, Duration)>;
 
 struct Outcome {
     ended: Vec<Ended>,
@@ -38,6 +40,11 @@ struct Outcome {
 
 /// Plays a scenario in virtual time.
 fn play(scenario: &Scenario) -> Outcome {
+    play_until(scenario, LONGEST)
+}
+
+/// The same; after this time, the queue of all copies stops.
+fn play_until(scenario: &Scenario, stop: Duration) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
@@ -46,7 +53,8 @@ fn play(scenario: &Scenario) -> Outcome {
     let _seeded = crate::random::seed(scenario.seed);
     runtime.block_on(async {
         let broker = Broker::new(scenario);
-        let ended = dialing(Arc::new(broker.clone()), publish_all(scenario, broker.clone())).await;
+        let ended =
+            dialing(Arc::new(broker.clone()), publish_all(scenario, broker.clone(), stop)).await;
         let state = broker.lock();
         Outcome {
             ended,
@@ -77,23 +85,30 @@ fn copy(number: usize, exchange: usize) -> Arc<Outgoing> {
     ))
 }
 
-async fn publish_all(scenario: &Scenario, broker: Broker) -> Vec<Ended> {
+async fn publish_all(scenario: &Scenario, broker: Broker, stop: Duration) -> Vec<Ended> {
     let (publisher, _running) = start();
+    let stopping = CancellationToken::new();
     let living = tokio::spawn(broker.clone().live());
     let began = Instant::now();
     let publishing = scenario.copies.iter().enumerate().map(|(number, plan)| {
         let (broker, publisher, plan) = (broker.clone(), publisher.clone(), plan.clone());
+        let stopping = stopping.clone();
         tokio::spawn(async move {
             let at = began + Duration::from_millis(plan.at);
             sleep_until(at).await;
             let limit = plan.withdrawn_after.map_or(LONGEST, Duration::from_millis);
             broker.lock().fates[number].is_wanted = true;
-            let ended = timeout(limit, publisher.publish(copy(number, plan.exchange))).await;
+            let copy = copy(number, plan.exchange);
+            let ended = timeout(limit, publisher.publish(copy, &stopping)).await;
             broker.lock().fates[number].is_wanted = false;
-            ended.ok().map(|result| (result.map_err(drop), at.elapsed()))
+            ended.ok().map(|result| (result, at.elapsed()))
         })
     });
     let publishing: Vec<_> = publishing.collect();
+    let _stops = AbortOnDropHandle::new(tokio::spawn(async move {
+        sleep_until(began + stop).await;
+        stopping.cancel();
+    }));
     let mut ended = Vec::new();
     for one in publishing {
         ended.push(one.await.unwrap());
@@ -183,11 +198,30 @@ proptest! {
             match ended {
                 None => prop_assert!(plan.withdrawn_after.is_some(), "{plan:?} {fate:?}"),
                 Some((Ok(()), _)) => prop_assert!(fate.stored > 0, "{plan:?} {fate:?}"),
-                Some((Err(()), _)) => prop_assert!(plan.nature != Nature::Fine, "{plan:?} {fate:?}"),
+                Some((Err(_), _)) => prop_assert!(plan.nature != Nature::Fine, "{plan:?} {fate:?}"),
             }
             prop_assert!(fate.stored <= 1 + fate.excuses, "{plan:?} {fate:?}");
         }
         prop_assert!(outcome.most_channels <= EXCHANGES + scenario.copies.len(), "{} channels", outcome.most_channels);
+    }
+
+    #[test]
+    fn at_a_stop_only_what_is_under_way_is_awaited_and_what_was_refused_is_stored_nowhere(
+        scenario in scenario(),
+        stop in time(),
+    ) {
+        let outcome = play_until(&scenario, Duration::from_millis(stop));
+        for ((plan, ended), fate) in scenario.copies.iter().zip(&outcome.ended).zip(&outcome.fates) {
+            let Some((result, waited)) = ended else { continue };
+            match result {
+                Ok(()) => prop_assert!(fate.stored > 0, "{plan:?} {fate:?}"),
+                Err(NotPublished::Unpublishable(_)) => prop_assert!(plan.nature != Nature::Fine, "{plan:?}"),
+                Err(NotPublished::Stopped { may_be_stored }) => {
+                    prop_assert!(*may_be_stored || fate.stored == 0, "{plan:?} {fate:?}");
+                    prop_assert!(plan.at + waited.as_millis() as u64 >= stop, "it was given up before");
+                }
+            }
+        }
     }
 
     #[test]
@@ -196,7 +230,7 @@ proptest! {
         // The first copy may have to wait for the connection and its lane.
         let limit = Duration::from_millis(10 * LATENCY);
         for (plan, ended) in scenario.copies.iter().zip(&outcome.ended).filter(|(plan, _)| plan.exchange == 0) {
-            prop_assert!(ended.is_none_or(|(_, waited)| waited <= limit), "{ended:?} of {limit:?} {plan:?}");
+            prop_assert!(ended.as_ref().is_none_or(|(_, waited)| *waited <= limit), "{ended:?} of {limit:?} {plan:?}");
         }
     }
 }
@@ -223,6 +257,60 @@ fn refused_copies_use_at_most_a_few_channels_at_once() {
         "{} channels, with those that are being closed",
         outcome.most_channels
     );
+}
+
+/// Copies that the broker refuses, or cannot read.
+#[test]
+fn a_stop_waits_a_moment_for_what_cannot_be_sent_and_not_at_all_for_what_was_refused() {
+    const AT: u64 = 2_000;
+    let (stop, moment) = (Duration::from_secs(30), Duration::from_millis(10 * LATENCY));
+    for (mood, weather, count, limit) in [
+        (Mood::Full, None, TRIALS, moment),
+        (Mood::Unroutable, None, TRIALS, moment),
+        (Mood::Full, None, 200, LAST_CHANCE + moment),
+        (Mood::Missing, None, 200, LAST_CHANCE + moment),
+        (Mood::Open, Some(Weather::Block(40_000)), 200, LAST_CHANCE + moment),
+        (Mood::Open, Some(Weather::Away(40_000)), 200, LAST_CHANCE + moment),
+    ] {
+        let scenario = Scenario {
+            seed: 1,
+            goes_on_refusing: false,
+            copies: vec![
+                Plan { at: AT, exchange: 0, nature: Nature::Fine, withdrawn_after: None };
+                count
+            ],
+            moods: vec![(0, 0, mood), (40_000, 0, Mood::Open)],
+            weather: weather.into_iter().map(|weather| (1_000, weather)).collect(),
+        };
+        let outcome = play_until(&scenario, stop);
+        for (ended, fate) in outcome.ended.iter().zip(&outcome.fates) {
+            let Some((Err(NotPublished::Stopped { may_be_stored }), waited)) = ended else {
+                panic!("{mood:?} {weather:?}: {ended:?}");
+            };
+            let ended_at = Duration::from_millis(AT) + *waited;
+            assert!(ended_at <= stop + limit, "{mood:?} {weather:?}: {ended_at:?}");
+            // A channel that is closed while a copy is under way does not tell which it was.
+            assert!(!may_be_stored || mood == Mood::Missing, "{mood:?} {weather:?}");
+            assert_eq!(fate.stored, 0);
+        }
+    }
+}
+
+/// The confirm comes a minute after the stop.
+#[test]
+fn a_stop_waits_for_the_confirm_of_what_is_under_way() {
+    let scenario = Scenario {
+        seed: 1,
+        goes_on_refusing: false,
+        copies: copies(Nature::Fine, 20),
+        moods: vec![(0, 0, Mood::Slow), (90_000, 0, Mood::Open)],
+        weather: Vec::new(),
+    };
+    let outcome = play_until(&scenario, Duration::from_secs(30));
+    for (ended, fate) in outcome.ended.iter().zip(&outcome.fates) {
+        assert!(matches!(ended, Some((Ok(()), _))), "{ended:?}");
+        assert_eq!((fate.sent, fate.stored), (1, 1));
+    }
 }
 
 #[test]
@@ -285,7 +373,10 @@ async fn a_panic_in_a_lane_panics_the_publishing_task() {
     dialing(Arc::new(broker), async {
         let (publisher, running) = start();
         // The model has no such copy, and panics.
-        let publishing = tokio::spawn(async move { publisher.publish(copy(7, 0)).await });
+        let publishing =
+            tokio::spawn(
+                async move { publisher.publish(copy(7, 0), &CancellationToken::new()).await },
+            );
         assert!(running.await.unwrap_err().is_panic());
         publishing.abort();
     })

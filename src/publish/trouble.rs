@@ -27,6 +27,9 @@ struct State {
     logged: Vec<Trouble>,
     /// Since when none is.
     calm_since: Option<Instant>,
+    /// Whether the broker has accepted a copy since the last trouble. Those in trouble may only
+    /// have been given up.
+    has_accepted: bool,
 }
 
 impl Troubles {
@@ -36,14 +39,29 @@ impl Troubles {
 
     /// Logs it if the exchange has recovered.
     pub(super) fn log_recovery(&self) {
-        let mut state = lock(&self.state);
-        if state.calm_since.is_some_and(|since| clock::elapsed(since) >= RECOVERED_AFTER) {
-            *state = State::default();
+        if self.take_recovery() {
             tracing::info!(
                 exchange = self.exchange,
                 "the broker accepts copies to this exchange again"
             );
         }
+    }
+
+    /// Whether the exchange has recovered. If so, the next trouble is news.
+    fn take_recovery(&self) -> bool {
+        let mut state = lock(&self.state);
+        let is_calm =
+            state.calm_since.is_some_and(|since| clock::elapsed(since) >= RECOVERED_AFTER);
+        let has_recovered = is_calm && state.has_accepted;
+        if has_recovered {
+            *state = State::default();
+        }
+        has_recovered
+    }
+
+    /// The broker has accepted a copy.
+    pub(super) fn accepted(&self) {
+        lock(&self.state).has_accepted = true;
     }
 }
 
@@ -62,7 +80,7 @@ impl<'a> CopyTrouble<'a> {
     pub(super) fn note(&mut self, trouble: Trouble, answer: Option<&str>) {
         let mut state = lock(&self.of.state);
         state.copies += usize::from(!std::mem::replace(&mut self.is_counted, true));
-        state.calm_since = None;
+        (state.calm_since, state.has_accepted) = (None, false);
         if !state.logged.contains(&trouble) {
             state.logged.push(trouble);
             tracing::warn!(exchange = self.of.exchange, answer, "{}", advice(trouble));
@@ -108,4 +126,34 @@ fn advice(trouble: Trouble) -> String {
         }
     };
     format!("{what} Copies are retried until the broker accepts them; their messages stay unacked")
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_exchange_has_recovered_when_a_copy_was_accepted_and_not_when_those_in_trouble_were_given_up()
+     {
+        let troubles = Troubles::new("x".to_owned());
+        troubles.accepted();
+        let mut copy = CopyTrouble::new(&troubles);
+        copy.note(Trouble::Refused, None);
+        drop(copy);
+        advance(2 * RECOVERED_AFTER).await;
+        assert!(!troubles.take_recovery(), "it was only given up");
+        troubles.accepted();
+        assert!(troubles.take_recovery());
+        advance(2 * RECOVERED_AFTER).await;
+        assert!(!troubles.take_recovery(), "it is said once");
+        let mut copy = CopyTrouble::new(&troubles);
+        copy.note(Trouble::Refused, None);
+        troubles.accepted();
+        assert!(!troubles.take_recovery(), "one is still refused");
+        drop(copy);
+        advance(RECOVERED_AFTER).await;
+        assert!(troubles.take_recovery());
+    }
 }

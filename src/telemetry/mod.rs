@@ -133,7 +133,7 @@
 //! | `rehop.matched`, `.sent`, `.stayed` | replay; edit without `stayed` | how many messages were selected, were sent, and could not be |
 //! | `rehop.handled`, `.parked_again`, `.unknown` | replay | what is known to have become of those that were sent |
 //! | `rehop.stopped` | replay, if stopped | why it ended before everything was sent |
-//! | `error.type` | each that failed | the failure's class; `expired`, `channel_closed`, `timeout`, `unpublishable`, `unconfirmed`, `unanswered`, `cancelled`; `failed` on replay and edit |
+//! | `error.type` | each that failed | the failure's class; `expired`, `channel_closed`, `timeout`, `unpublishable`, `stopped`, `unconfirmed`, `unanswered`, `cancelled`; `failed` on replay and edit |
 //! | `messaging.*`, `server.*` | all; `server.*` of a service or publisher with one address | as the semantic conventions 1.44.0 have it; `messaging.destination.template` is the work queue |
 //!
 //! A message that waits in its queue (`retry.strategy = "native"`) has no `wait` span and no

@@ -87,6 +87,46 @@ async fn a_message_that_would_wait_in_the_process_is_handed_back_and_counted_if_
     }
 }
 
+/// The parked queue is full. What cannot be parked goes back: on 4.3 uncounted or, in an ordered
+/// queue, with its channel.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_hands_back_at_once_what_the_broker_refuses_to_park() {
+    for (order, held) in [(Order::None, 5), (Order::Queue, 1)] {
+        let mut fixture = Fixture::new("stop-refused").await;
+        fixture.settings.shutdown.grace = SOON;
+        fixture.retry().strategy = Some(WaitStrategy::InProcess);
+        fixture.consume().order = Some(order.clone());
+        fixture.declare().await;
+        fixture.fill_parked().await;
+        for _ in 0..5 {
+            fixture.publish("x").await;
+        }
+        let started = Log::default();
+        let log = started.clone();
+        let run = fixture
+            .serve(move |_| {
+                log.push(());
+                std::future::ready(Err(Failure::permanent("no")))
+            })
+            .await;
+        started.reaches(held).await;
+        let since = Instant::now();
+        let summary = run.stop().await;
+        assert!(since.elapsed() < PROMPTLY, "{order:?}: {:?}", since.elapsed());
+        assert_eq!(
+            (summary.handed_back, summary.unsettled, summary.unfinished, summary.stopped),
+            (held as u64, 0, 0, Stopped::Shutdown),
+            "{order:?}: {summary}"
+        );
+        fixture.has_depth(&fixture.queue, 5).await;
+        if order == Order::None && fixture.is_version("4.3") {
+            let left = fixture.client.get_all(&fixture.queue).await.unwrap();
+            let counted = left.iter().filter(|it| it.headers.get("x-delivery-count").is_some());
+            assert_eq!((left.len(), counted.count()), (5, 0));
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_message_of_a_handler_that_exceeds_the_grace_time_stays_with_the_broker() {
     let mut fixture = Fixture::new("grace").await;

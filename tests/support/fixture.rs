@@ -55,6 +55,11 @@ impl Fixture {
         self.broker.expect("this fixture knows only an address")
     }
 
+    /// Whether the broker has this version, such as `4.3`.
+    pub(crate) fn is_version(&self, version: &str) -> bool {
+        self.broker().version().starts_with(&format!("{version}."))
+    }
+
     fn management(&self) -> Management {
         self.broker().management().unwrap()
     }

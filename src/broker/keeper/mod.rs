@@ -11,11 +11,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex as StdMutex};
 use std::time::Duration;
 
+use futures_util::{StreamExt as _, stream};
 use lapin::types::ShortString;
 use tokio::sync::Mutex;
 
 use self::declared::Declared;
-use crate::broker::client::Connection;
+use crate::broker::client::{Connection, QueueCounts};
 use crate::broker::connection::Link;
 use crate::broker::declare::Failure;
 use crate::broker::look::look_at;
@@ -29,6 +30,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(15);
 /// The first look comes early, so that the gauge exists, and late enough for the queue to be
 /// declared.
 const LOOK_FIRST: Duration = Duration::from_secs(2);
+/// How many parked queues are looked at at once.
+const LOOKS_AT_ONCE: usize = 8;
 /// How many of these looks lie between two declarations of everything.
 const DECLARE_EVERY: u32 = 4;
 
@@ -159,7 +162,7 @@ impl Keeper {
         observe: impl Fn(u64),
         observe_parked: impl Fn(&str, &str, u64),
     ) {
-        let (mut reported, mut pause) = (0, LOOK_FIRST);
+        let (mut reported, mut pause) = (StrayDepth::default(), LOOK_FIRST);
         for look in 1u32.. {
             tokio::time::sleep(pause).await;
             pause = LOOK_EVERY;
@@ -167,18 +170,18 @@ impl Keeper {
             let suspicious = if let Ok(seen) =
                 look_at(&*connection, stray.as_str(), self.link.answer_timeout()).await
             {
-                let depth = u64::from(seen.messages);
-                observe(depth);
-                let grown = depth > reported;
-                reported = depth;
-                if grown {
+                let grown = reported.has_grown(seen);
+                if grown.is_some() {
+                    observe(reported.0);
+                }
+                if grown == Some(true) {
                     tracing::warn!(
                         queue = %stray,
-                        depth,
+                        depth = reported.0,
                         "unroutable messages reached the stray queue: inspect them there; declaring the topology again"
                     );
                 }
-                grown
+                grown == Some(true)
             } else {
                 tracing::debug!(queue = %stray, "could not read the depth of the stray queue");
                 true
@@ -191,14 +194,36 @@ impl Keeper {
     }
 
     /// A parked queue that cannot be read is left out: whether it is missing is noticed elsewhere.
+    /// Several are read at a time, so that one whose leader hangs does not hide the others.
     async fn watch_parked(&self, connection: &dyn Connection, observe: &impl Fn(&str, &str, u64)) {
-        for topology in &self.queues {
+        let looks = stream::iter(&self.queues).for_each_concurrent(LOOKS_AT_ONCE, |topology| {
             let of = |role| topology.queues.iter().find(|queue| queue.role == role);
-            let (Some(work), Some(parked)) = (of(Role::Work), of(Role::Parked)) else { continue };
-            if let Ok(seen) = look_at(connection, &parked.name, self.link.answer_timeout()).await {
-                observe(&work.name, &parked.name, u64::from(seen.messages));
+            let (work, parked) = (of(Role::Work), of(Role::Parked));
+            async move {
+                let (Some(work), Some(parked)) = (work, parked) else { return };
+                let limit = self.link.answer_timeout();
+                if let Ok(seen) = look_at(connection, &parked.name, limit).await {
+                    observe(&work.name, &parked.name, u64::from(seen.messages));
+                }
             }
+        });
+        looks.await;
+    }
+}
+
+/// The depth of the stray queue when it was read last.
+#[derive(Debug, Default)]
+struct StrayDepth(u64);
+
+impl StrayDepth {
+    /// Whether messages have come. `None` if that cannot be told: somebody consumes the queue, such
+    /// as an operator who looks at it, and gives back what is held meanwhile.
+    fn has_grown(&mut self, seen: QueueCounts) -> Option<bool> {
+        if seen.consumers > 0 {
+            return None;
         }
+        let depth = u64::from(seen.messages);
+        Some(depth > std::mem::replace(&mut self.0, depth))
     }
 }
 
@@ -215,6 +240,23 @@ fn note_result(problems: &mut HashMap<String, String>, part: &str, error: Option
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_stray_queue_has_not_grown_because_an_operator_looked_at_it() {
+        let mut depth = StrayDepth::default();
+        for (messages, consumers, expected) in [
+            (0, 0, Some(false)),
+            (5, 0, Some(true)),
+            (5, 0, Some(false)),
+            (0, 1, None),
+            (5, 0, Some(false)),
+            (2, 0, Some(false)),
+            (3, 0, Some(true)),
+        ] {
+            let seen = QueueCounts { messages, consumers };
+            assert_eq!(depth.has_grown(seen), expected, "{seen:?}");
+        }
+    }
 
     #[test]
     fn a_failure_is_news_once_and_again_when_it_changes_or_comes_back() {

@@ -44,6 +44,10 @@ impl<R: Rewrite + Default> FrameRewriter<R> {
 }
 
 impl<R: Rewrite> FrameRewriter<R> {
+    pub(super) fn of(rewrite: R) -> Self {
+        Self { rewrite, partial: Vec::new(), unchanged: 0 }
+    }
+
     /// Appends these bytes, rewritten, to `out`. An incomplete method or header frame is kept until
     /// the rest arrives.
     pub(super) fn pass(&mut self, mut bytes: &[u8], out: &mut Vec<u8>) {

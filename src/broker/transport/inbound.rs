@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 
 use super::addressed_method::AddressedMethod;
+use super::closed_channels::{CLOSE, ClosedChannels};
 use super::content_header::ContentHeader;
 use super::frames::{Rewrite, payload, put_frame};
 use super::originals::{HEADERS, Originals};
@@ -13,21 +14,28 @@ use crate::wire::stand_in::stand_in;
 
 const CONNECTION_TUNE: [u8; 4] = [0, 10, 0, 30];
 const CONNECTION_CLOSE: [u8; 4] = [0, 10, 0, 50];
-const CHANNEL_CLOSE: [u8; 4] = [0, 20, 0, 40];
 
 #[derive(Default)]
 pub(super) struct Inbound {
     /// By channel: the originals of the last method's exchange and routing key, until its content
     /// header arrives.
     addresses: HashMap<u16, Originals>,
+    closed: ClosedChannels,
+}
+
+impl Inbound {
+    pub(super) fn noting(closed: ClosedChannels) -> Self {
+        Self { closed, ..Self::default() }
+    }
 }
 
 impl Rewrite for Inbound {
     fn method(&mut self, channel: u16, frame: &[u8], out: &mut Vec<u8>) {
         self.addresses.remove(&channel);
-        if let Some(method) =
-            with_readable_text(payload(frame)).or_else(|| with_bounded_frames(payload(frame)))
-        {
+        let rewritten =
+            with_readable_text(payload(frame)).or_else(|| with_bounded_frames(payload(frame)));
+        self.closed.note(channel, rewritten.as_deref().unwrap_or(payload(frame)));
+        if let Some(method) = rewritten {
             return put_frame(frame, &method, out);
         }
         let Some(method) = AddressedMethod::parse(payload(frame)) else {
@@ -66,7 +74,7 @@ impl Rewrite for Inbound {
 fn with_readable_text(payload: &[u8]) -> Option<Vec<u8>> {
     let mut reader = Reader(payload);
     let (method, code): ([u8; 4], [u8; 2]) = (reader.array()?, reader.array()?);
-    if method != CONNECTION_CLOSE && method != CHANNEL_CLOSE {
+    if method != CONNECTION_CLOSE && method != CLOSE {
         return None;
     }
     let text = stand_in(reader.short()?)?;

@@ -8,6 +8,7 @@
 //! [originals]. Outbound frames get the originals back. Other frames pass unchanged.
 
 mod addressed_method;
+mod closed_channels;
 mod content_header;
 mod frames;
 mod inbound;
@@ -31,6 +32,7 @@ use futures_util::Stream;
 use futures_util::io::{AsyncRead, AsyncWrite};
 use lapin::tcp::AsyncTcpStream;
 
+pub(super) use closed_channels::ClosedChannels;
 use frames::FrameRewriter;
 use inbound::Inbound;
 use outbound::Outbound;
@@ -86,10 +88,14 @@ pub(super) struct Transport {
 }
 
 impl Transport {
-    pub(super) fn new(stream: AsyncTcpStream<<Tokio as Reactor>::TcpStream>) -> Self {
+    /// Notes in `closed` why the broker closes channels.
+    pub(super) fn new(
+        stream: AsyncTcpStream<<Tokio as Reactor>::TcpStream>,
+        closed: ClosedChannels,
+    ) -> Self {
         Self {
             stream,
-            inbound: FrameRewriter::default(),
+            inbound: FrameRewriter::of(Inbound::noting(closed)),
             outbound: FrameRewriter::after_protocol_header(),
             chunk: vec![0; READ_BYTES].into(),
             to_lapin: Buffer::default(),

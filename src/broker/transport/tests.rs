@@ -3,11 +3,13 @@ use proptest::prelude::*;
 use lapin::types::parsing::parse_field_table;
 
 use super::addressed_method::AddressedMethod;
+use super::closed_channels::ClosedChannels;
 use super::content_header::ContentHeader;
 use super::frames::{BODY, FrameRewriter, HEADER, METHOD, Rewrite, payload};
 use super::inbound::Inbound;
 use super::originals::{HEADERS, Originals, ROUTING_KEY};
 use super::outbound::Outbound;
+use crate::error::describe;
 use crate::inputs::inputs;
 use crate::wire::encoding::{Field, Readable, fields, put_short, put_sized, put_tagged};
 use crate::wire::names::BYTES;
@@ -229,6 +231,37 @@ fn a_forged_header_does_no_harm() {
     forged.remove(HEADERS);
     let left = [harmless, (BYTES.as_bytes(), forged.write())];
     assert_eq!(written, [publish(b"", b"b\\ack"), header(&left, b"", b"m-1")].concat());
+}
+
+/// The payload of a method that closes a channel.
+fn close(code: u16, text: &[u8]) -> Vec<u8> {
+    let mut payload = [&[0, 20, 0, 40], &code.to_be_bytes()[..]].concat();
+    put_short(text, &mut payload);
+    payload.extend([0; 4]);
+    payload
+}
+
+#[test]
+fn why_the_broker_closed_a_channel_is_kept_until_another_one_has_its_number() {
+    let closed = ClosedChannels::default();
+    let mut frames = FrameRewriter::of(Inbound::noting(closed.clone()));
+    let mut after = |payload: &[u8]| {
+        for bytes in frame(METHOD, payload).chunks(3) {
+            frames.pass(bytes, &mut Vec::new());
+        }
+        [CHANNEL, CHANNEL + 1].map(|channel| closed.error(channel).map(|error| describe(&error)))
+    };
+    assert_eq!(after(&[0, 20, 0, 11, 0, 0, 0, 0]), [None, None]);
+    let why = |text: &str| [Some(text.to_owned()), None];
+    assert_eq!(
+        after(&close(406, b"PRECONDITION_FAILED - late")),
+        why("PRECONDITION_FAILED - late")
+    );
+    // 3.10 cuts long texts in the middle of a character.
+    assert_eq!(after(&close(404, b"no queue \xC3")), why(r"no queue \xC3"));
+    assert_eq!(after(&[0, 60, 0, 60]), why(r"no queue \xC3"));
+    assert_eq!(after(&[0, 20, 0, 11, 0, 0, 0, 0]), [None, None]);
+    assert_eq!(after(&[0, 20, 0, 40, 1]), [None, None], "it ends too early");
 }
 
 /// For instance because the channel was closed in between.

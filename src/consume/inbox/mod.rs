@@ -503,12 +503,6 @@ impl<T> Inbox<T> {
         drained
     }
 
-    /// Whether a delivery has taken a slot for longer than another may wait for one, as one does
-    /// whose copy is refused.
-    pub(crate) fn is_stuck(&self, index: QueueIndex, now: Instant) -> bool {
-        self.queues[index.0].stuck(now) > 0
-    }
-
     /// When time alone next changes something: then call [`start`](Self::start), and ask for
     /// everything else again. Always later than `now`.
     pub(crate) fn wake_at(&self, now: Instant) -> Option<Instant> {

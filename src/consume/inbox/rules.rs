@@ -38,24 +38,8 @@ const USUAL_ACK_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 const SURELY_HELD: Duration = Duration::from_secs(150);
 
 impl Rules {
-    /// A delivery may wait for its handler for half of the broker's ack timeout, and less where a
-    /// handler that then takes all of its own time would exceed the timeout.
-    ///
-    /// What waits in this process must also have time left for all its waits and attempts. Half of
-    /// what these leave free is for the first handler, and half for later ones.
     pub(crate) fn of(config: &QueueConfig, ack_timeout: Duration) -> Self {
-        let limit = settle_limit(ack_timeout);
-        let start_limit = limit.saturating_sub(config.handler_timeout).min(ack_timeout / 2);
-        let start_limit = match config.policy.strategy.kind() {
-            WaitStrategy::InProcess => start_limit.min(
-                ack_timeout.saturating_sub(config.policy.longest_chain(config.handler_timeout)) / 2,
-            ),
-            _ => start_limit,
-        };
-        let is_ordered = config.order.is_kept();
-        // What an ordered queue holds can only go back all together.
-        let start_limit = if is_ordered { limit } else { start_limit };
-        let most = config.max_unsettled(ack_timeout);
+        let (is_ordered, most) = (config.order.is_kept(), config.max_unsettled(ack_timeout));
         let held = match config.policy.strategy.kind() {
             WaitStrategy::InProcess => config.policy.longest_chain(config.handler_timeout),
             _ => config.handler_timeout,
@@ -66,12 +50,36 @@ impl Rules {
             is_ordered,
             delivery_limit: config.policy.delivery_limit,
             immediate: config.policy.immediate,
-            start_limit,
+            start_limit: Self::start_limit(config, ack_timeout),
             handler_timeout: config.handler_timeout,
             counts_deliveries: config.counts_deliveries,
             // The queue of a single active consumer refuses gets.
             can_get: !is_ordered && (ack_timeout <= USUAL_ACK_TIMEOUT || held <= SURELY_HELD),
         }
+    }
+
+    /// How long a delivery may wait for its handler, with this ack timeout: half of it, and less
+    /// where a handler that then takes all of its own time would exceed the timeout.
+    ///
+    /// What waits in this process must also have time left for all its waits and attempts. Half of
+    /// what these leave free is for the first handler, and half for later ones.
+    ///
+    /// The settings allow no timeout that leaves nothing free, but the broker may name one. Then it
+    /// is half of the timeout: most handlers take less than all of their time.
+    pub(crate) fn start_limit(config: &QueueConfig, ack_timeout: Duration) -> Duration {
+        let limit = settle_limit(ack_timeout);
+        if config.order.is_kept() {
+            // What an ordered queue holds can only go back all together.
+            return limit;
+        }
+        let free = limit.saturating_sub(config.handler_timeout);
+        let free = match config.policy.strategy.kind() {
+            WaitStrategy::InProcess => free.min(
+                ack_timeout.saturating_sub(config.policy.longest_chain(config.handler_timeout)) / 2,
+            ),
+            _ => free,
+        };
+        if free.is_zero() { limit / 2 } else { free.min(ack_timeout / 2) }
     }
 
     /// How many deliveries this many free slots can start before one has waited too long, even if
@@ -105,6 +113,17 @@ mod tests {
         assert_eq!(rules(60, 1800).start_limit.as_secs(), 900);
         assert_eq!(rules(900, 1800).start_limit.as_secs(), 870);
         assert_eq!(rules(1500, 1800).start_limit.as_secs(), 270);
+    }
+
+    #[test]
+    fn a_timeout_that_the_broker_names_may_leave_no_time_to_spare() {
+        let mut settings = Settings::default();
+        settings.consume.handler_timeout = Some(Duration::from_secs(60));
+        let config = settings.resolve().unwrap().queue("orders").unwrap();
+        let limit =
+            |timeout| Rules::start_limit(&config, Duration::from_secs(timeout)).as_secs_f64();
+        assert_eq!([1_800, 200, 80].map(limit), [900.0, 100.0, 16.0]);
+        assert_eq!([60, 10].map(limit), [28.5, 4.75], "a handler may be quicker");
     }
 
     /// The chain of a message with two waits of 100 s and three attempts of at most 60 s takes 380

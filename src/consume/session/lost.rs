@@ -4,9 +4,9 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use super::subscriptions::Subscriptions;
 use super::{CHECK_CHANNEL_EVERY, Session, WorkQueue};
 use crate::consume::ack_timeout::{is_ack_timeout, named_in};
+use crate::consume::inbox::Rules;
 use crate::error::{Error, Problem};
 
 /// How long the broker may take to delete a queue after it has cancelled the subscriptions. Until
@@ -19,23 +19,18 @@ const WHY_CANCELLED: &str = "the queue was deleted, its node went away, or a mes
     broker.consumer_timeout should say it, and for an existing quorum queue queue_type = \"quorum\" should be set";
 
 impl Session<'_> {
-    /// What ended the session. A request that fails because the broker has closed the channel does
-    /// not say why; the subscriptions do. If it was the ack timeout, it is noted.
+    /// What ended the session. A request that fails because the channel has ended does not say why;
+    /// the broker or, if the connection has ended, the subscriptions do. If it was the ack timeout,
+    /// it is noted.
     pub(super) fn reason_for(&mut self, error: Error) -> Error {
-        let error = self.told().unwrap_or(error);
+        let told = self.channel.closed_by_broker().or_else(|| self.subscriptions.error());
+        let error = told.map_or(error, |told| self.lost_by(Problem::of_lapin(&told)));
         let text = error.to_string();
         if is_ack_timeout(&text) {
+            self.is_taken_back = true;
             self.taken_back_after(named_in(&text));
         }
-        // Without a subscription, the channel ends without a word.
-        self.is_taken_back |= is_ack_timeout(&text) || self.queue.intake.is_stuck(self.queue.index);
         error
-    }
-
-    /// What the subscriptions say about the end of the channel.
-    fn told(&mut self) -> Option<Error> {
-        let told = self.subscriptions.error()?;
-        Some(self.lost_by(Problem::of_lapin(&told)))
     }
 
     /// The broker has taken back a message that was not settled within this time, if it is known.
@@ -50,15 +45,14 @@ impl Session<'_> {
         if let Some(timeout) = timeout
             && ack_timeout.named(timeout)
         {
-            self.queue
-                .intake
-                .limit_start(self.queue.index, ack_timeout.start_limit(self.is_ordered()));
+            let limit = Rules::start_limit(&context.config, timeout);
+            self.queue.intake.limit_start(self.queue.index, limit);
             let text = humantime::format_duration;
             tracing::warn!(
                 queue = %self.name(),
                 "the broker took back a message that was not settled within {}, and broker.consumer_timeout is {}: set \
-                 broker.consumer_timeout = \"{}\", or raise consumer_timeout on the broker; until then, a message that waits longer in \
-                 this process is given back, which the broker counts",
+                 broker.consumer_timeout = \"{}\", or raise consumer_timeout on the broker, and restart this service; until it is \
+                 restarted, a message that waits longer in this process is given back, which the broker counts",
                 text(timeout), text(ack_timeout.configured), text(timeout)
             );
         }
@@ -67,18 +61,13 @@ impl Session<'_> {
     /// The broker has ended the subscription: the queue was deleted, its node went away, or (from
     /// 4.3 on) a message was not settled in time. What is unsettled can still be settled here.
     pub(super) async fn cancelled(&mut self) -> Result<(), Error> {
-        if let Err(error) = self.check_channel() {
-            let told = self.told();
-            if told.is_none() {
-                // A subscription that has ended is not told why its channel was closed.
-                self.subscriptions = Subscriptions::default();
-            }
-            return Err(told.unwrap_or(error));
-        }
+        self.check_channel()?;
         let error =
             self.lost_by(format!("the broker cancelled the subscription: {WHY_CANCELLED}").into());
+        // The broker does not say why.
+        let is_timeout = self.queue.ack_timeout.is_over_after(self.settling_channel.held_for());
         if self.is_ordered() {
-            self.is_taken_back = true;
+            self.is_taken_back = is_timeout;
             // Another process may be active by now. Only a closed channel gives back what is held
             // here.
             return Err(error);
@@ -87,8 +76,7 @@ impl Session<'_> {
         tracing::warn!(queue = %self.name(), "the broker cancelled the subscription: {WHY_CANCELLED}; subscribing again");
         self.queue.context.not_consuming(Some(&error));
         self.is_consuming = false;
-        // Otherwise nothing can have been held for as long as the ack timeout.
-        self.is_taken_back = self.queue.intake.is_stuck(self.queue.index);
+        self.is_taken_back = is_timeout;
         self.declare_again().await?;
         self.is_taken_back = false;
         Ok(())

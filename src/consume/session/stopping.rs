@@ -14,6 +14,7 @@ impl Session<'_> {
             // To cancel, or to give back single messages, would let others overtake them. All go
             // back when the channel closes.
             let left = self.queue.intake.drain(self.queue.index).len() as u64;
+            self.queue.context.stopping.cancel();
             return self.queue.context.summary.update(|summary| summary.handed_back += left);
         }
         if let Err(error) = self.unsubscribe().await {
@@ -23,6 +24,7 @@ impl Session<'_> {
         self.queue.intake.subscribed(self.queue.index, 0);
         let unseen = self.queue.intake.drain(self.queue.index);
         self.hand_back(&unseen, "the service is stopping");
+        self.queue.context.stopping.cancel();
     }
 
     /// Returns when the channel is gone while the service is stopping. Then no handler may send a

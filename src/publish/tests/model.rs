@@ -623,6 +623,10 @@ impl Channel for ModelChannel {
         self.connection.is_open() && self.end.is_open()
     }
 
+    fn closed_by_broker(&self) -> Option<lapin::Error> {
+        None
+    }
+
     fn confirm_select(&self) -> Answer<'_, ()> {
         async {
             self.broker.read(&self.connection).await?;

@@ -16,6 +16,7 @@ const RECOVERY: Duration = SOON;
 
 /// A resource that can run out.
 pub(crate) struct Alarm {
+    /// As the management API names it.
     pub(crate) resource: &'static str,
     pub(crate) raise: [&'static str; 2],
     pub(crate) clear: [&'static str; 2],
@@ -28,14 +29,14 @@ pub(crate) const MEMORY: Alarm = Alarm {
 };
 
 const DISK: Alarm = Alarm {
-    resource: "disk",
+    resource: "disk space",
     raise: ["set_disk_free_limit", "9000GB"],
     clear: ["set_disk_free_limit", "50MB"],
 };
 
-async fn alarm(ground: Ground, alarm: Alarm) -> Account {
+async fn alarm(ground: Ground, name: &str, alarm: Alarm) -> Account {
     let broker = ground.own_broker(|builder| builder).await;
-    let lab = ground.lab_on(alarm.resource, broker.clone());
+    let lab = ground.lab_on(name, broker.clone());
     lab.declare().await;
     let mut service = lab.service();
     let load = lab.load(40);
@@ -55,11 +56,11 @@ async fn alarm(ground: Ground, alarm: Alarm) -> Account {
 }
 
 pub(crate) async fn memory(ground: Ground) -> Account {
-    alarm(ground, MEMORY).await
+    alarm(ground, "memory", MEMORY).await
 }
 
 pub(crate) async fn disk(ground: Ground) -> Account {
-    alarm(ground, DISK).await
+    alarm(ground, "disk", DISK).await
 }
 
 /// A queue with room for one message refuses copies until there is room for all.

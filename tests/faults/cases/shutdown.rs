@@ -85,11 +85,11 @@ async fn busy(lab: &Lab) {
 
 /// Messages that are unhandled by then are with the broker. Only what the process held when the
 /// fault began can end twice.
-async fn close(lab: &Lab, took: Duration) -> Account {
+async fn close(lab: &Lab, took: Duration, grace: Duration) -> Account {
     let held = lab.config.queues[0].prefetch.into();
     let account =
         lab.close(Allowed::losses(2, held).duplicates_at_most(held).or(Place::Queued)).await;
-    account.with_note(time_taken(took, GRACE))
+    account.with_note(time_taken(took, grace))
 }
 
 fn time_taken(took: Duration, grace: Duration) -> String {
@@ -106,7 +106,7 @@ pub(crate) async fn while_the_broker_is_away(ground: Ground) -> Account {
     all_broken(&proxy, Proxy::reset).await;
     lasts(Duration::from_secs(1)).await;
     let took = service.stop().await;
-    close(&lab, took).await
+    close(&lab, took, GRACE).await
 }
 
 /// It has lost its connections, and new ones are accepted and never answered.
@@ -122,7 +122,7 @@ pub(crate) async fn while_it_connects_to_silence(ground: Ground) -> Account {
     eventually(SOON, "it connects again", async || proxy.accepted() >= accepted + 2).await.unwrap();
     let took = service.stop().await;
     drop(proxy);
-    close(&lab, took).await
+    close(&lab, took, GRACE).await
 }
 
 pub(crate) async fn while_the_network_is_silent(ground: Ground) -> Account {
@@ -134,7 +134,7 @@ pub(crate) async fn while_the_network_is_silent(ground: Ground) -> Account {
     proxy.pause();
     let took = service.stop().await;
     drop(proxy);
-    close(&lab, took).await
+    close(&lab, took, GRACE).await
 }
 
 pub(crate) async fn while_the_broker_is_frozen(ground: Ground) -> Account {
@@ -149,7 +149,7 @@ pub(crate) async fn while_the_broker_is_frozen(ground: Ground) -> Account {
     witness.gets_no_answer(Duration::from_secs(1)).await;
     let took = service.stop().await;
     broker.resume().await.unwrap();
-    close(&lab, took).await
+    close(&lab, took, GRACE).await
 }
 
 pub(crate) async fn during_an_alarm(ground: Ground) -> Account {
@@ -166,19 +166,22 @@ pub(crate) async fn during_an_alarm(ground: Ground) -> Account {
     let took = service.stop().await;
     broker.rabbitmqctl(&MEMORY.clear).await.unwrap();
     no_alarm_is_on(&broker).await;
-    close(&lab, took).await
+    close(&lab, took, GRACE).await
 }
 
-/// The broker accepts no copies of the messages that failed.
+/// The broker accepts no copies of the messages that failed. The stop does not wait for that.
 pub(crate) async fn while_the_parked_queue_is_full(ground: Ground) -> Account {
+    const LONG_GRACE: Duration = Duration::from_secs(60);
     let broker = ground.shared_broker().await;
-    let lab = impatient(&ground, "stop-full").await;
+    let mut lab = ground.lab("stop-full").await;
+    lab.config.grace = LONG_GRACE;
     lab.declare().await;
     let policy = Policy::set(&broker, &lab.parked(), room_for_one()).await;
     lab.send(50, Does::Permanent).await;
     let mut service = lab.service();
     refused(&lab, &lab.parked()).await;
     let took = service.stop().await;
+    assert!(took < LONG_GRACE / 3, "the stop waited for refused copies: {took:?}");
     policy.clear().await;
-    close(&lab, took).await
+    close(&lab, took, LONG_GRACE).await
 }

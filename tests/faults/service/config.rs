@@ -100,6 +100,11 @@ impl Config {
         }
     }
 
+    fn longest_delay(&self) -> Duration {
+        let delays = self.queues.iter().flat_map(|queue| &queue.delays);
+        Duration::from_millis(delays.max().copied().unwrap_or_default())
+    }
+
     fn own_settings(&self) -> Settings {
         let mut settings = Settings::default();
         settings.namespace.clone_from(&self.namespace);
@@ -112,9 +117,9 @@ impl Config {
         settings.broker.tls.cert_file.clone_from(&self.cert_file);
         settings.broker.tls.key_file.clone_from(&self.key_file);
         settings.shutdown.grace = self.grace;
-        // Each rung is a quorum queue, and no case waits for longer than the three shortest
-        // together.
-        settings.ladder.max = Duration::from_secs(7);
+        // Each rung is a quorum queue, so there are only the three shortest, unless a delay needs
+        // more.
+        settings.ladder.max = self.longest_delay().max(Duration::from_secs(7));
         settings.topology =
             if self.only_checks { TopologyMode::Check } else { TopologyMode::Declare };
         // The default has to fit the ack timeout, too.

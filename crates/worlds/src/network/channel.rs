@@ -47,6 +47,12 @@ impl Channel for SimulatedChannel {
             && channel.is_some_and(|channel| channel.error.is_none() && !channel.is_closing)
     }
 
+    fn closed_by_broker(&self) -> Option<lapin::Error> {
+        let mut state = self.network.lock();
+        let end = state.end(self.connection)?;
+        end.lost_channels.get(&self.id.1).map(|(_, error)| error.clone())
+    }
+
     fn set_prefetch(&self, prefetch: u16) -> Answer<'_, ()> {
         self.done(Method::Qos { prefetch })
     }

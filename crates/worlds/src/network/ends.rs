@@ -20,8 +20,8 @@ pub(super) struct End {
     pub(super) error: Option<Error>,
     /// When the client noticed that.
     pub(super) lost: Option<Time>,
-    /// When the client noticed that channels had ended, by their keys.
-    pub(super) lost_channels: HashMap<u64, Time>,
+    /// When the client noticed that the broker had closed channels, and why, by their keys.
+    pub(super) lost_channels: HashMap<u64, (Time, Error)>,
     pub(super) is_blocked: bool,
     /// When the client heard of it last.
     pub(super) blocked_at: Time,
@@ -111,7 +111,7 @@ impl End {
                 let error = errors::closed(code, &text);
                 // lapin forgets the channel, and its number is free again.
                 if let Some(mut channel) = self.channels.remove(&channel) {
-                    self.lost_channels.insert(channel.key, now);
+                    self.lost_channels.insert(channel.key, (now, error.clone()));
                     channel.fail(&error);
                 }
                 self.tell(&lapin::Event::Error(error));

@@ -304,7 +304,7 @@ impl State {
         match (&end.lost, end.channels.get(&number).filter(|channel| channel.key == key)) {
             (Some(lost), _) => Some(*lost),
             (None, Some(_)) => None,
-            (None, None) => end.lost_channels.get(&key).copied(),
+            (None, None) => end.lost_channels.get(&key).map(|(lost, _)| *lost),
         }
     }
 

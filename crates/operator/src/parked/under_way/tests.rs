@@ -60,6 +60,10 @@ impl Channel for Confirming {
         true
     }
 
+    fn closed_by_broker(&self) -> Option<lapin::Error> {
+        None
+    }
+
     fn confirm_select(&self) -> Answer<'_, ()> {
         async { Ok(()) }.boxed()
     }
