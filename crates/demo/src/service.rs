@@ -4,6 +4,7 @@
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
+use rehop::settings::Treatment;
 use rehop::{Failure, Message, telemetry};
 use reqwest::Client;
 use reqwest::header::CONTENT_TYPE;
@@ -53,9 +54,18 @@ async fn handle(client: &Client, orders: &str, order: Message<Body>) -> Result<(
     let treatments = answer::Treatments::default();
     let response = match request.body(order.raw_body().clone()).send().await {
         Ok(response) => response,
-        Err(error) => return treatments.missing(error),
+        Err(error) => {
+            let text = format!("the endpoint did not answer: {}", error.without_url());
+            return treatments.failure(
+                "http_connection".to_owned(),
+                Treatment::Transient,
+                text,
+                None,
+            );
+        }
     };
-    treatments.judge(response.status(), answer::retry_after(response.headers(), SystemTime::now()))
+    let retry_after = answer::retry_after(response.headers(), SystemTime::now());
+    treatments.judge(response.status(), retry_after, None)
 }
 
 async fn standard_input_closed() {

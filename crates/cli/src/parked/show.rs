@@ -146,7 +146,7 @@ fn one(detail: &Detail) -> String {
     lines.push(format!("body, {}", format::size(message.size)));
     lines.push(match &detail.body {
         Body::Json(value) => text::json(value).unwrap_or_default(),
-        Body::Text(body) => text::lines(body),
+        Body::Text(body) => rehop_operator::format::lines(body),
         Body::Hex(body) => body.clone(),
     });
     if detail.omitted > 0 {

@@ -5,7 +5,6 @@ use rehop::Timestamp;
 use rehop_operator::format;
 use rehop_operator::format::is_unsafe;
 pub(crate) use rehop_operator::format::line;
-pub(super) use rehop_operator::format::lines;
 use serde::Serialize;
 
 /// A line of at most so many characters.
@@ -73,7 +72,7 @@ mod tests {
         ] {
             assert_eq!(line(text), safe);
         }
-        assert_eq!(lines("a\tb\n\u{1b}c"), "a\tb\n\\u{1b}c");
+        assert_eq!(format::lines("a\tb\n\u{1b}c"), "a\tb\n\\u{1b}c");
         assert_eq!((short("abcdef", 4), short("abc", 4)), ("abc…".to_owned(), "abc".to_owned()));
     }
 

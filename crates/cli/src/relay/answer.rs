@@ -8,8 +8,6 @@ use http::header::{HeaderMap, RETRY_AFTER};
 use rehop::Failure;
 use rehop::settings::Treatment;
 
-use super::missing::Missing;
-
 /// How failures are treated: as the settings say for their class, else by the relay's defaults.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Treatments(pub(super) BTreeMap<String, Treatment>);
@@ -39,14 +37,9 @@ impl Treatments {
         self.failure(format!("http_{}", status.as_u16()), default, text, retry_after)
     }
 
-    /// The failure if there was no answer.
-    pub(super) fn missing(&self, missing: &Missing) -> Result<(), Failure> {
-        self.failure(missing.class().to_owned(), Treatment::Transient, missing.to_string(), None)
-    }
-
     /// Only a transient failure has a delay, and one that is deferred: the others are retried
     /// immediately, or never.
-    fn failure(
+    pub(super) fn failure(
         &self,
         class: String,
         default: Treatment,

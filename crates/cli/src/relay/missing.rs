@@ -5,6 +5,10 @@ use std::fmt;
 use std::time::Duration;
 
 use hyper_util::client::legacy;
+use rehop::Failure;
+use rehop::settings::Treatment;
+
+use super::answer::Treatments;
 
 pub(super) const TIMEOUT: &str = "http_timeout";
 pub(super) const CONNECT: &str = "http_connect";
@@ -20,6 +24,13 @@ pub(super) enum Missing {
     Failed(legacy::Error),
     /// The request cannot be said in HTTP.
     Unsendable(http::Error),
+}
+
+impl Treatments {
+    /// The failure if there was no answer.
+    pub(super) fn missing(&self, missing: &Missing) -> Result<(), Failure> {
+        self.failure(missing.class().to_owned(), Treatment::Transient, missing.to_string(), None)
+    }
 }
 
 impl Missing {

@@ -33,5 +33,5 @@ async fn handle(shop: &Shop, killers: &Sender<u32>, order: Message<Body>) -> Res
         return std::future::pending().await;
     }
     let request = shop.handle(order.body.id, order.attempt()).await;
-    Treatments::default().judge(request.answer, request.retry_after)
+    Treatments::default().judge(request.answer, request.retry_after, None)
 }
