@@ -137,7 +137,7 @@ impl Attempt {
     ) -> Chain {
         let mut ignored = Vec::new();
         let chain = context.tracer.chain(delivery, received, &mut ignored);
-        context.warned.about(&context.config.queue, ignored);
+        context.malformed.note(&context.config.queue, &delivery.properties, ignored);
         chain
     }
 

@@ -1,7 +1,6 @@
 //! What the deliveries of one queue have in common.
 
-use std::collections::HashSet;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use lapin::types::ShortString;
@@ -12,11 +11,11 @@ use tokio_util::sync::CancellationToken;
 use crate::broker::connection::Link;
 use crate::broker::name::short;
 use crate::consume::failure_log::FailureLog;
+use crate::consume::malformed::Malformed;
 use crate::consume::receipts::Receipts;
 use crate::consume::summary::LiveSummary;
 use crate::error::Error;
 use crate::handler::AnyHandler;
-use crate::lock::lock;
 use crate::message::Source;
 use crate::publish::CopyPublisher;
 use crate::settings::{Declare, QueueConfig, Settings, address};
@@ -25,7 +24,7 @@ use crate::telemetry::metrics::{Instruments, QueueMetrics};
 use crate::telemetry::spans::QueueTracer;
 use crate::timestamp::Timestamp;
 use crate::topology::Names;
-use crate::wire::{Contract, Ignored};
+use crate::wire::Contract;
 
 /// How long settling waits at most for subscriptions to end.
 const LONGEST_ENDING: Duration = Duration::from_secs(2);
@@ -53,7 +52,7 @@ pub(crate) struct QueueContext {
     pub(crate) metrics: QueueMetrics,
     pub(crate) summary: Arc<LiveSummary>,
     pub(crate) state: Arc<QueueState>,
-    pub(crate) warned: WarnOnce,
+    pub(crate) malformed: Malformed,
     pub(crate) failures: Arc<FailureLog>,
     /// For how long after its arrival a delivery may be held before another attempt begins, if
     /// messages wait in the process.
@@ -135,7 +134,7 @@ impl QueueContext {
             stopping: CancellationToken::new(),
             left: watch::Sender::new(0),
             summary: summary.clone(),
-            warned: WarnOnce::default(),
+            malformed: Malformed::default(),
             failures: Arc::new(FailureLog::new(queue)),
             hold_limit,
             config,
@@ -212,28 +211,5 @@ impl Drop for InFlight {
     fn drop(&mut self) {
         self.0.metrics.released();
         self.0.state.released();
-    }
-}
-
-/// Warns once about each header, however many messages carry the same mistake.
-#[derive(Debug, Default)]
-pub(crate) struct WarnOnce(Mutex<HashSet<String>>);
-
-impl WarnOnce {
-    pub(crate) fn about(&self, queue: &str, ignored: Vec<Ignored>) {
-        if ignored.is_empty() {
-            return;
-        }
-        let mut warned = lock(&self.0);
-        for Ignored { header, because } in ignored {
-            if warned.insert(header.clone()) {
-                tracing::warn!(
-                    queue,
-                    header,
-                    because,
-                    "a header is malformed; further headers of this name are not reported"
-                );
-            }
-        }
     }
 }

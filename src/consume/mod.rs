@@ -15,6 +15,7 @@ pub(crate) mod failure_log;
 mod fingerprint;
 pub(crate) mod inbox;
 pub(crate) mod intake;
+pub(crate) mod malformed;
 pub(crate) mod receipts;
 pub(crate) mod session;
 pub(crate) mod settle;

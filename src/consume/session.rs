@@ -230,7 +230,7 @@ impl<'a> Session<'a> {
         let (context, address) = (self.queue.context.clone(), Address { exchange, routing_key });
         let (ledger, origin, ignored) =
             context.contract.read(&address, redelivered, &properties, received);
-        context.warned.about(&context.config.queue, ignored);
+        context.malformed.note(&context.config.queue, &properties, ignored);
         let body = Bytes::from(data);
         let delivery =
             Delivery { address, origin, redelivered, delivery_tag, properties, body, ledger };

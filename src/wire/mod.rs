@@ -5,6 +5,7 @@
 //! bounded. Pure: no I/O, no clock.
 
 pub(crate) mod encoding;
+mod moment;
 pub mod names;
 mod overflow;
 pub mod parked;

@@ -6,6 +6,7 @@ use lapin::BasicProperties;
 use lapin::types::{AMQPValue, ShortString};
 
 use super::Contract;
+use super::moment::millis;
 use super::names::*;
 use super::values::error_records;
 use crate::message::{Address, Delivery, HeaderValue, header};
@@ -222,7 +223,10 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn moment(&mut self, header: &str) -> Option<Timestamp> {
-        let millis = self.integer(header)?;
+        let Some(millis) = millis(&HeaderValue::of(self.header(header)?)) else {
+            self.ignore(header, "it is not a time in milliseconds since the epoch or in RFC 3339");
+            return None;
+        };
         if !SANE_MILLIS.contains(&millis) {
             self.ignore(
                 header,
