@@ -228,6 +228,7 @@ impl<'a> Session<'a> {
         // A parked message may have come back by another way than a replay.
         reunite(&mut properties, &mut data);
         let (context, address) = (self.queue.context.clone(), Address { exchange, routing_key });
+        context.contract.restore_priority(&address, &mut properties);
         let (ledger, origin, ignored) =
             context.contract.read(&address, redelivered, &properties, received);
         context.malformed.note(&context.config.queue, &properties, ignored);

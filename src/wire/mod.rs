@@ -9,6 +9,7 @@ mod moment;
 pub mod names;
 mod overflow;
 pub mod parked;
+pub(crate) mod priority;
 mod read;
 pub mod receipt;
 mod room;

@@ -41,6 +41,8 @@ pub const REASON: &str = "rehop-reason";
 pub const USER_ID: &str = "rehop-user-id";
 /// The `CC` header that had to be removed.
 pub const CC: &str = "rehop-cc";
+/// The `priority` property, where a lower one stands in its place while the message waits.
+pub const PRIORITY: &str = "rehop-priority";
 /// The size of the body, if headers that did not fit into a frame follow it.
 pub const BODY_BYTES: &str = "rehop-body-bytes";
 /// When the message was parked.

@@ -4,6 +4,7 @@
 //! times as many.
 
 mod copies;
+mod priorities;
 mod random;
 mod reading;
 mod room;

@@ -9,6 +9,7 @@ use lapin::types::{AMQPValue, FieldTable, ShortString};
 use super::Contract;
 use super::names::*;
 use super::overflow::{Resting, make_room};
+use super::priority::{original as priority_of, while_waiting};
 use super::room::{HeadersTooLarge, Room, checked};
 use super::values::{
     duration_value, errors_value, field_size, insert, moment_value, properties_size, table_size,
@@ -66,7 +67,13 @@ impl Contract {
         if !is_known {
             insert(&mut headers, DUE_AT, moment_value(wait.due));
         }
-        let copy = properties(&delivery.properties, BTreeMap::new());
+        let mut copy = properties(&delivery.properties, BTreeMap::new());
+        if wait.path != Path::Delayed
+            && let Some((priority, original)) = while_waiting(&delivery.properties)
+        {
+            copy = copy.with_priority(priority);
+            insert(&mut headers, PRIORITY, original);
+        }
         let limit = room.to_wait().saturating_sub(properties_size(&copy));
         let history = insert_history(&mut headers, &ledger.errors, limit);
         if history.first().map(|error| error.at) == ledger.first_failed {
@@ -226,8 +233,8 @@ pub(super) fn properties(
     if let Some(value) = original.content_encoding() {
         copy = copy.with_content_encoding(value.clone());
     }
-    if let Some(value) = original.priority() {
-        copy = copy.with_priority(*value);
+    if let Some(value) = priority_of(original) {
+        copy = copy.with_priority(value);
     }
     if let Some(value) = original.correlation_id() {
         copy = copy.with_correlation_id(value.clone());

@@ -89,7 +89,9 @@ impl Lab {
         let idle: Vec<_> = (0..side.idle_queues())
             .map(|number| namespace.queue(&format!("idle-{number}")))
             .collect();
-        idle.iter().for_each(|queue| drop(settings.queue_mut(queue)));
+        for queue in &idle {
+            settings.queue_mut(queue);
+        }
         let topology = Topology::of(&settings)?;
         topology.declare(&settings).await?;
         let mut queues: Vec<_> =

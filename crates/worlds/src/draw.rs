@@ -166,7 +166,14 @@ impl Scenario {
             };
             let mut attempts = vec![AttemptPlan { runs, ends: AttemptEnd::Requeues }; fails];
             attempts.push(AttemptPlan { runs, ends: AttemptEnd::Succeeds });
-            MessagePlan { at: secs(1) + at, queue, key: 0, deadline: None, attempts }
+            MessagePlan {
+                at: secs(1) + at,
+                queue,
+                key: 0,
+                deadline: None,
+                priority: None,
+                attempts,
+            }
         };
         scenario.messages = (0..number).map(&mut many).collect();
         if random.random_ratio(1, 4) {
@@ -242,6 +249,7 @@ impl Scenario {
                 queue: 0,
                 key: (number % keys) as u8,
                 deadline: None,
+                priority: None,
                 attempts,
             }
         };
@@ -452,6 +460,7 @@ fn message(random: &mut SmallRng, queues: &[QueuePlan]) -> MessagePlan {
         queue: random.random_range(0..queues.len()),
         key: random.random_range(0..3),
         deadline,
+        priority: None,
         attempts,
     }
 }

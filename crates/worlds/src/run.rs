@@ -511,7 +511,7 @@ async fn publish_all(shared: Arc<Shared>) {
 }
 
 async fn publish(shared: Arc<Shared>, publisher: Publisher, number: usize) {
-    let MessagePlan { at, queue, key, deadline, .. } = shared.scenario.messages[number];
+    let MessagePlan { at, queue, key, deadline, priority, .. } = shared.scenario.messages[number];
     let worthless_from = deadline.map(|deadline| UNIX_EPOCH + BEGINNING + at + deadline);
     loop {
         let name = &shared.scenario.queues[queue].name;
@@ -519,6 +519,10 @@ async fn publish(shared: Arc<Shared>, publisher: Publisher, number: usize) {
         let message = message.message_id(number.to_string()).header(KEY, key.to_string().as_str());
         // As of a producer that sends on what it was delivered.
         let message = if number % 8 == 3 { message.header("x-delivery-count", 7) } else { message };
+        let message = match priority {
+            Some(priority) => message.priority(priority),
+            None => message,
+        };
         let message = match worthless_from {
             Some(deadline) => message.deadline(deadline),
             None => message,

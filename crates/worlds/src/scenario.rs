@@ -89,6 +89,8 @@ pub struct MessagePlan {
     pub key: u8,
     /// After how long it is worthless.
     pub deadline: Option<Duration>,
+    /// The `priority` property.
+    pub priority: Option<u8>,
     /// The attempts, one after the other. Every further one does what the last does.
     pub attempts: Vec<AttemptPlan>,
 }
@@ -277,10 +279,10 @@ impl fmt::Display for Scenario {
         )?;
         queues.iter().try_for_each(|queue| writeln!(f, "  {queue:?}"))?;
         for (number, message) in messages.iter().enumerate() {
-            let MessagePlan { at, queue, key, deadline, attempts } = message;
+            let MessagePlan { at, queue, key, deadline, priority, attempts } = message;
             write!(
                 f,
-                "  {at:>9.3?} message {number} to queue {queue}, key {key}, deadline {deadline:?}:"
+                "  {at:>9.3?} message {number} to queue {queue}, key {key}, deadline {deadline:?}, priority {priority:?}:"
             )?;
             attempts
                 .iter()

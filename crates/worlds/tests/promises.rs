@@ -38,6 +38,7 @@ fn scenario() -> Scenario {
         queue: 0,
         key: 0,
         deadline: None,
+        priority: None,
         attempts: attempts.clone(),
     };
     Scenario {

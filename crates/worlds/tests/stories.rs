@@ -31,7 +31,8 @@ fn quiet(version: Version, messages: usize, concurrency: u16) -> Scenario {
         handler_timeout: secs(20),
     };
     let attempts = vec![AttemptPlan { runs: secs(8), ends: AttemptEnd::Succeeds }];
-    let message = MessagePlan { at: secs(1), queue: 0, key: 0, deadline: None, attempts };
+    let message =
+        MessagePlan { at: secs(1), queue: 0, key: 0, deadline: None, priority: None, attempts };
     Scenario {
         seed: 0,
         version,
@@ -82,6 +83,31 @@ fn a_few_hundred_worlds_keep_every_promise() {
             });
         }
     });
+}
+
+/// Beside a stream of messages of a high priority that wait, too.
+#[test]
+fn a_message_waits_no_longer_because_others_of_another_priority_wait() {
+    for version in VERSIONS {
+        let mut scenario = quiet(version, 1, 20);
+        (scenario.queues[0].immediate, scenario.queues[0].delays) = (0, vec![secs(5)]);
+        let plan = |ends| AttemptPlan { runs: Duration::ZERO, ends };
+        let attempts = vec![plan(AttemptEnd::Fails), plan(AttemptEnd::Succeeds)];
+        let like = MessagePlan { attempts, ..scenario.messages[0].clone() };
+        let message = |at: u64, priority| MessagePlan { at: secs(at), priority, ..like.clone() };
+        let ordinary = (0..40).map(|_| message(1, None));
+        scenario.messages =
+            ordinary.chain((1..60).map(|second| message(second, Some(9)))).collect();
+        scenario.messages.sort_by_key(|message| message.at);
+        let outcome = kept(&scenario);
+        for number in 0..scenario.messages.len() {
+            let began = |event: &Happened| matches!(event, Happened::Began { message, .. } if *message == number);
+            let at: Vec<_> =
+                outcome.events.iter().filter(|it| began(&it.event)).map(|it| it.at).collect();
+            let [first, second] = at[..] else { panic!("{version:?}: {number} began at {at:?}") };
+            assert!(second - first < secs(6), "{version:?}: {number} began at {at:?}");
+        }
+    }
 }
 
 #[test]

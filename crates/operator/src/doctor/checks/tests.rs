@@ -641,7 +641,7 @@ fn a_queue_that_may_accept_nothing_must_not_share_its_wait_queues() {
     };
     let limited = |seen: &mut Observed| policy(seen, "orders", "max-length", 5.into());
     let nodes = |seen: &mut Observed, members: &[&str], online: &[&str]| {
-        let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let owned = |names: &[&str]| Some(names.iter().map(|name| (*name).to_owned()).collect());
         seen.management.as_mut().unwrap().nodes = vec![node("one"), node("two")];
         for (name, members, online) in
             [("orders", members, online), ("bills", &["one", "two"], &["one", "two"])]
@@ -669,7 +669,7 @@ fn a_queue_that_may_accept_nothing_must_not_share_its_wait_queues() {
         let arguments = json!({ "rehop-namespace": "ns", "rehop-waits-in": "wait.10000" });
         let consumer = serde_json::from_value(json!({ "arguments": arguments })).unwrap();
         let consumers = &mut seen.management.as_mut().unwrap().consumers;
-        consumers.insert("mails".to_owned(), vec![consumer]);
+        consumers.insert("mails".to_owned(), Some(vec![consumer]));
     };
     assert!(told(&settings(), &other).unwrap().ends_with("those of \"mails\""), "another service");
 }
