@@ -68,8 +68,14 @@ impl Scenario {
         let attempts = [AttemptEnd::Fails, AttemptEnd::Succeeds]
             .map(|ends| AttemptPlan { runs: millis(10), ends })
             .to_vec();
-        let message =
-            |at, queue, attempts| MessagePlan { at, queue, key: 0, deadline: None, attempts };
+        let message = |at, queue, attempts| MessagePlan {
+            at,
+            queue,
+            key: 0,
+            priority: None,
+            deadline: None,
+            attempts,
+        };
         let slow = AttemptPlan { runs: secs(10), ends: AttemptEnd::Succeeds };
         let due = (0..most).map(|_| message(secs(1), 0, attempts.clone()));
         let backlog = (0..20).map(|_| message(secs(10), 0, vec![slow]));
@@ -220,7 +226,7 @@ impl Scenario {
             let attempts = vec![AttemptPlan { runs, ends }];
             let (at, queue) =
                 (secs(1) + millis(every) * number, busy[random.random_range(0..busy.len())]);
-            MessagePlan { at, queue, key: 0, deadline: None, attempts }
+            MessagePlan { at, queue, key: 0, priority: None, deadline: None, attempts }
         };
         scenario.messages = (0..messages).map(message).collect();
         scenario

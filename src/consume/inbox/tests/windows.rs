@@ -4,10 +4,10 @@ use super::*;
 
 /// Each width of the window, while deliveries are settled one after the other.
 fn widths(inbox: &mut Inbox<u64>, queue: QueueIndex, now: Instant) -> Vec<u16> {
-    let mut windows = vec![window(&inbox, queue, now)];
+    let mut windows = vec![window(inbox, queue, now)];
     for _ in 0..200 {
         prove(inbox, queue, 1, now);
-        let wide = window(&inbox, queue, now);
+        let wide = window(inbox, queue, now);
         if windows.last() != Some(&wide) {
             windows.push(wide);
         }
