@@ -96,11 +96,14 @@ pub fn published_to<'a>(
 }
 
 /// A message's properties without the headers that have rehop's names. Its deadline is the
-/// producer's to set, whatever its header is called.
+/// producer's to set, whatever its header is called. The connection needs [`BYTES`] to restore the
+/// originals.
 pub fn without_own(properties: &BasicProperties, expiry_header: &str) -> BasicProperties {
     let Some(headers) = properties.headers() else { return properties.clone() };
     let mut headers = headers.inner().clone();
-    headers.retain(|name, _| !is_own(name.as_str()) || name.as_str() == expiry_header);
+    headers.retain(|name, _| {
+        !is_own(name.as_str()) || [expiry_header, BYTES].contains(&name.as_str())
+    });
     properties.clone().with_headers(FieldTable::from(headers))
 }
 

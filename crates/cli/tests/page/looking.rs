@@ -364,7 +364,7 @@ async fn a_management_address_that_does_not_answer_is_told_and_leaves_the_rest_a
         assert_eq!((front.status, cell(&front.body, "parked-0").as_str()), (200, "1"));
         assert!(!front.body.contains("hunter2"));
         let told = cell(&front.body, "management");
-        if told.starts_with("Not seen: queues: the management API at 127.0.0.1:1") {
+        if told.starts_with("Not seen: statistics: the management API at 127.0.0.1:1") {
             Ok(true)
         } else {
             Err(told)

@@ -2,10 +2,11 @@
 
 use axum::body::Body;
 use axum::response::Response;
-use rehop_testing::{Broker, Management};
+use rehop_testing::{Broker, Management, eventually};
 use serde_json::{Value, json};
 
 use super::endpoint::Endpoint;
+use super::examined::COUNTED;
 use crate::support::not_tried;
 
 pub(crate) struct BrokerApi {
@@ -44,6 +45,21 @@ impl BrokerApi {
 
     pub(crate) async fn set_policy(&self, name: &str, pattern: &str, definition: Value) {
         self.management.set_policy(name, pattern, definition).await.unwrap();
+    }
+
+    /// Waits until the broker tells of these queues what their policies set and how many messages
+    /// they have. From 4.0 on it does some seconds after they were declared.
+    pub(crate) async fn has_counted(&self, queues: &[&str]) {
+        for queue in queues {
+            eventually(COUNTED, "the broker tells of the queue", async || {
+                let told = self.management.queue(queue).await.unwrap();
+                let is_told = |key: &str| told.get(key).is_some_and(|value| !value.is_null());
+                let keys = ["effective_policy_definition", "messages", "consumer_details"];
+                if keys.into_iter().all(is_told) { Ok(true) } else { Err(told.to_string()) }
+            })
+            .await
+            .unwrap();
+        }
     }
 
     /// The policy that is in effect for a queue.

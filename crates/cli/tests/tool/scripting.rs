@@ -157,10 +157,10 @@ fn included(text: &str) -> Option<&str> {
 
 /// The other commands that print the keys of this section.
 fn with_the_same_keys(text: &str) -> impl Iterator<Item = &str> {
-    let lines = text.lines().filter_map(|line| line.strip_prefix("The same keys: "));
-    lines
-        .flat_map(|line| line.trim_end_matches('.').split(", "))
-        .map(|command| command.trim_matches('`'))
+    let paragraphs = text.split("\n\n").filter_map(|it| it.strip_prefix("The same keys: "));
+    paragraphs
+        .flat_map(|commands| commands.trim_end().trim_end_matches('.').split(','))
+        .map(|command| command.trim().trim_matches('`'))
 }
 
 /// The section that a link such as `[message](#message)` leads to.

@@ -12,6 +12,7 @@ async fn without_a_queue_those_in_the_settings_and_those_bound_on_the_broker_are
     let Some(api) = BrokerApi::shared().await else { return };
     let fixture = Fixture::new("everything").await;
     fixture.park_directly(["one", "two"].map(message)).await;
+    api.has_counted(&[&fixture.parked(), &fixture.stray()]).await;
 
     let found = fixture.tool(&["parked", "list", "--management", api.url()]).finished().await;
     assert_eq!(found.code(), 0, "{}", found.err);

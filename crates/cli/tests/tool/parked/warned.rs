@@ -35,6 +35,7 @@ async fn a_look_under_a_policy_with_a_lower_limit_warns_first_and_says_what_to_d
     fixture.park_directly([message("seven")]).await;
     let (name, queue) = (fixture.namespace.name().to_owned(), fixture.queue.clone());
     let list: &[&str] = &["list", "--queue", &queue];
+    api.has_counted(&[&fixture.parked(), &fixture.stray()]).await;
     assert_eq!(fixture.warnings(list, api.url()).await, [""; 0]);
     api.set_policy(&name, &format!("^{name}.*parked$"), json!({ "delivery-limit": 1000 })).await;
     // Not seen by looking: 3.10 and 4.0 count each look, and the tool warns of that too.
