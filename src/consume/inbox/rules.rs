@@ -33,17 +33,15 @@ pub(crate) struct Rules {
 /// and a get cannot.
 const USUAL_ACK_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 
-/// RabbitMQ advises against timeouts of less than five minutes, so what is held for no longer than
-/// this is not taken back.
-const SURELY_HELD: Duration = Duration::from_secs(150);
+/// RabbitMQ advises against timeouts of less than five minutes, so what is handled within this time
+/// is not taken back.
+const SURELY_HANDLED: Duration = Duration::from_secs(150);
 
 impl Rules {
     pub(crate) fn of(config: &QueueConfig, ack_timeout: Duration) -> Self {
         let (is_ordered, most) = (config.order.is_kept(), config.max_unsettled(ack_timeout));
-        let held = match config.policy.strategy.kind() {
-            WaitStrategy::InProcess => config.policy.longest_chain(config.handler_timeout),
-            _ => config.handler_timeout,
-        };
+        let may_hold = config.policy.strategy.kind() == WaitStrategy::InProcess;
+        let is_short = ack_timeout <= USUAL_ACK_TIMEOUT || config.handler_timeout <= SURELY_HANDLED;
         Self {
             prefetch: most,
             concurrency: config.concurrency.min(most),
@@ -54,7 +52,7 @@ impl Rules {
             handler_timeout: config.handler_timeout,
             counts_deliveries: config.counts_deliveries,
             // The queue of a single active consumer refuses gets.
-            can_get: !is_ordered && (ack_timeout <= USUAL_ACK_TIMEOUT || held <= SURELY_HELD),
+            can_get: !is_ordered && !may_hold && is_short,
         }
     }
 
