@@ -1,6 +1,7 @@
 //! The client that speaks to real brokers, by lapin, and what its faults (4.12) require.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::{FutureExt, StreamExt};
 use lapin::message::Delivery;
@@ -12,7 +13,7 @@ use lapin::options::{
 };
 use lapin::protocol::AMQPErrorKind;
 use lapin::types::{FieldTable, ShortString};
-use lapin::{BasicProperties, Confirmation, ErrorKind, Event, ExchangeKind};
+use lapin::{BasicProperties, ChannelState, Confirmation, ErrorKind, Event, ExchangeKind};
 use tokio::sync::watch;
 
 use futures_util::stream::BoxStream;
@@ -21,6 +22,9 @@ use super::acks::Frame;
 use super::client::{Answer, Channel, Connection, QueueCounts, Subscription};
 use super::queued::queued;
 use super::transport::ClosedChannels;
+
+/// How often a channel is looked at that may have ended without a word.
+const CHECK_EVERY: Duration = Duration::from_millis(100);
 
 /// A connection of lapin's.
 pub(super) struct LapinConnection {
@@ -103,6 +107,15 @@ fn is_soft(error: &lapin::Error) -> bool {
     matches!(error.kind(), ErrorKind::ProtocolError(answer) if matches!(answer.kind(), AMQPErrorKind::Soft(_)))
 }
 
+impl LapinChannel {
+    /// Returns once the channel is gone, or soon after.
+    async fn closed(&self) {
+        while self.channel.status().connected() {
+            tokio::time::sleep(CHECK_EVERY).await;
+        }
+    }
+}
+
 impl Channel for LapinChannel {
     fn is_open(&self) -> bool {
         self.channel.status().connected()
@@ -140,9 +153,23 @@ impl Channel for LapinChannel {
         self.channel.basic_cancel(tag, BasicCancelOptions::default()).boxed()
     }
 
+    /// lapin tells nobody when the connection ends between the method and the content of a message
+    /// (4.12), as it does when the content breaks it.
     fn get(&self, queue: ShortString) -> Answer<'_, Option<Delivery>> {
-        let got = async move { self.channel.basic_get(queue, BasicGetOptions::default()).await };
-        got.map(|got| got.map(|message| message.map(|message| message.delivery))).boxed()
+        async move {
+            tokio::select! {
+                biased;
+                got = self.channel.basic_get(queue, BasicGetOptions::default()) => {
+                    Ok(got?.map(|message| message.delivery))
+                }
+                () = self.closed() => Err(ErrorKind::InvalidChannelState(
+                    ChannelState::Closed,
+                    "the channel was closed",
+                )
+                .into()),
+            }
+        }
+        .boxed()
     }
 
     fn send_settlement(&self, frame: Frame) -> bool {
