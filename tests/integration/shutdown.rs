@@ -200,6 +200,7 @@ async fn a_shutdown_that_gets_no_answer_to_a_subscription_settles_what_its_handl
         }
     });
     let (run, status) = starting.await;
+    fixture.is_subscribed().await;
     fixture.publish("x").await;
     started.reaches(1).await;
     hold.is_reached().await;

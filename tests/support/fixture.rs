@@ -217,6 +217,15 @@ impl Fixture {
         .unwrap();
     }
 
+    /// Waits until the service has found its queue empty, and has subscribed to it.
+    pub(crate) async fn is_subscribed(&self) {
+        eventually(SOON, "the queue has a consumer", async || {
+            self.client.consumers(&self.queue).await.map(|consumers| consumers > 0)
+        })
+        .await
+        .unwrap();
+    }
+
     /// A message directly to the queue.
     pub(crate) async fn publish(&self, body: &str) {
         self.client.publish(self.to_queue().body(body)).await.unwrap();

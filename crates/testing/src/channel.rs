@@ -33,8 +33,12 @@ fn is_soft(error: &lapin::Error) -> bool {
     matches!(error.kind(), ErrorKind::ProtocolError(answer) if matches!(answer.kind(), AMQPErrorKind::Soft(_)))
 }
 
-/// How many messages are ready in a queue, and `None` if its leader does not answer.
-pub(super) async fn depth(channel: &Channel, queue: &ShortString) -> lapin::Result<Option<u32>> {
+/// How many messages are ready in a queue and how many consumers it has, and `None` if its leader
+/// does not answer.
+pub(super) async fn counts(
+    channel: &Channel,
+    queue: &ShortString,
+) -> lapin::Result<Option<(u32, u32)>> {
     let until = Instant::now() + DOUBTED_FOR;
     loop {
         let began = Instant::now();
@@ -42,7 +46,7 @@ pub(super) async fn depth(channel: &Channel, queue: &ShortString) -> lapin::Resu
         let seen = channel.queue_declare(queue.clone(), options, FieldTable::default()).await?;
         let is_empty = seen.message_count() == 0 && seen.consumer_count() == 0;
         if !is_empty || began.elapsed() < DOUBTFUL {
-            return Ok(Some(seen.message_count()));
+            return Ok(Some((seen.message_count(), seen.consumer_count())));
         }
         // A single look may be held up for longer.
         if began > until {

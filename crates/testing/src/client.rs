@@ -389,10 +389,22 @@ impl Client {
     /// # Errors
     /// When the queue does not exist, or its leader does not answer.
     pub async fn depth(&self, queue: &str) -> Result<u32, ClientError> {
+        Ok(self.counts(queue).await?.0)
+    }
+
+    /// How many consumers the queue has. A service has none while it asks for single messages.
+    ///
+    /// # Errors
+    /// When the queue does not exist, or its leader does not answer.
+    pub async fn consumers(&self, queue: &str) -> Result<u32, ClientError> {
+        Ok(self.counts(queue).await?.1)
+    }
+
+    async fn counts(&self, queue: &str) -> Result<(u32, u32), ClientError> {
         let name = short(queue)?;
         let what = || format!("look at queue {queue}");
-        let depth = self.once(what, async |channel| channel::depth(channel, &name).await).await?;
-        depth.ok_or_else(|| ClientError::Broker {
+        let counts = self.once(what, async |channel| channel::counts(channel, &name).await).await?;
+        counts.ok_or_else(|| ClientError::Broker {
             what: what(),
             reason: "its leader does not answer".to_owned(),
         })

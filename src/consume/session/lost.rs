@@ -19,12 +19,16 @@ const WHY_CANCELLED: &str = "the queue was deleted, its node went away, or a mes
     broker.consumer_timeout should say it, and for an existing quorum queue queue_type = \"quorum\" should be set";
 
 impl Session<'_> {
-    /// What ended the session. A request that fails because the channel has ended does not say why;
-    /// the broker or, if the connection has ended, the subscriptions do. If it was the ack timeout,
-    /// it is noted.
+    /// What ended the session. A request that fails because the channel has ended, or gets no
+    /// answer, does not say why; the broker or, if the connection has ended, the subscriptions do.
+    /// If it was the ack timeout, it is noted.
     pub(super) fn reason_for(&mut self, error: Error) -> Error {
         let told = self.channel.closed_by_broker().or_else(|| self.subscriptions.error());
-        let error = told.map_or(error, |told| self.lost_by(Problem::of_lapin(&told)));
+        let says_why = !matches!(error, Error::Lost { .. } | Error::Timeout { .. });
+        let error = match told {
+            Some(told) if !says_why => self.lost_by(Problem::of_lapin(&told)),
+            _ => error,
+        };
         let text = error.to_string();
         if is_ack_timeout(&text) {
             self.is_taken_back = true;
