@@ -157,7 +157,8 @@ fn included(text: &str) -> Option<&str> {
 
 /// The other commands that print the keys of this section.
 fn with_the_same_keys(text: &str) -> impl Iterator<Item = &str> {
-    let paragraphs = text.split("\n\n").filter_map(|it| it.strip_prefix("The same keys: "));
+    let paragraphs = text.split("\n\n").map(str::trim_start);
+    let paragraphs = paragraphs.filter_map(|it| it.strip_prefix("The same keys: "));
     paragraphs
         .flat_map(|commands| commands.trim_end().trim_end_matches('.').split(','))
         .map(|command| command.trim().trim_matches('`'))
