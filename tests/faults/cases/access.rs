@@ -112,8 +112,6 @@ async fn all_taken(
     user(ground, &broker, &mut lab, [".*"; 3]).await;
     lab.declare().await;
     (lab.work_mut().existing, lab.config.only_checks) = (existing, only_checks);
-    // The wait queues of an existing queue are its own.
-    lab.declare().await;
     let (mut service, proxy) = lab.service_behind().await;
     lab.recovers(SOON).await;
     permit(&broker, &lab, ["^$"; 3]).await;

@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rehop::settings::{Declare, Loader, Order, QueueType, Secret, TopologyMode, WaitStrategy};
+use rehop::settings::{
+    Declare, Loader, Order, QueueType, Secret, TopologyMode, WaitQueues, WaitStrategy,
+};
 use rehop::{Backoff, Settings};
 use serde::{Deserialize, Serialize};
 
@@ -138,6 +140,10 @@ impl Config {
             queue.consume.concurrency = Some(config.concurrency);
             queue.consume.handler_timeout = Some(config.handler_timeout);
             queue.retry.strategy = Some(config.strategy);
+            if self.only_checks {
+                // As declared by a service to which the queue belongs.
+                queue.retry.wait_queues = Some(WaitQueues::Shared);
+            }
             queue.consume.order = Some(config.order.clone());
         }
         settings
