@@ -234,7 +234,7 @@ impl RetryPolicy {
     /// ```
     pub fn outcome_of<T>(&self, message: &Message<T>, result: &Result<(), Failure>) -> Outcome {
         let (now, limits) = (Timestamp::now(), || Limits { hold: None, lets_return: true });
-        Outcome::of(decide(self, &message.delivery.ledger, result, now, limits, Draw::MIDDLE), now)
+        Outcome::of(decide(self, &message.delivery.ledger, result, now, limits, Draw::MIDDLE))
     }
 }
 

@@ -15,7 +15,8 @@ use crate::broker::connection::Link;
 use crate::broker::keeper::Keeper;
 use crate::broker::name::short;
 use crate::consume::ack_timeout::AckTimeout;
-use crate::consume::context::QueueContext;
+use crate::consume::attempt;
+use crate::consume::context::{self, QueueContext};
 use crate::consume::failure_log::log_counts;
 use crate::consume::inbox::Rules;
 use crate::consume::intake::Intake;
@@ -180,22 +181,23 @@ impl Service {
         let (intake, indexes) = Intake::new(
             shutdown.clone(),
             configs.iter().map(|config| Rules::of(config, ack_timeout)),
+            attempt::spawn,
         );
         // Aborts the running handlers even if the caller drops this future.
         let aborted = intake.abort_on_drop();
+        let shared = context::Shared {
+            settings,
+            publisher,
+            publishing: publishing.clone(),
+            receipts,
+            instruments: instruments.clone(),
+            summary: summary.clone(),
+        };
         let (mut workers, mut failure_logs) = (JoinSet::new(), Vec::new());
         for (index, (config, handler)) in indexes.into_iter().zip(plans) {
             let state = status.state(&config.queue);
-            let shared = (&publisher, &publishing, &receipts, intake.settling_waits(index));
-            let context = QueueContext::new(
-                settings,
-                config,
-                handler,
-                shared,
-                &instruments,
-                &summary,
-                state,
-            )?;
+            let settling_waits = intake.settling_waits(index);
+            let context = QueueContext::new(&shared, config, handler, settling_waits, state)?;
             failure_logs.push(context.failures.clone());
             let queue = WorkQueue {
                 context: Arc::new(context),
@@ -233,7 +235,7 @@ impl Service {
         background.shutdown().await;
         failure_logs.iter().for_each(|log| log.log(Duration::ZERO));
         drop(aborted);
-        drop((publisher, receipts));
+        drop(shared);
         shutdown.within(async { tokio::join!(consuming.close(), publishing.close()) }).await;
         ended.map(|()| summary.so_far())
     }
@@ -325,7 +327,7 @@ mod tests {
         let publishing_task: AbortOnDropHandle<()> =
             AbortOnDropHandle::new(tokio::spawn(async { panic!("a fault of rehop's own") }));
         let shutdown = Shutdown::new(std::time::Duration::from_secs(30));
-        let (intake, _) = Intake::new(shutdown.clone(), []);
+        let (intake, _) = Intake::new(shutdown.clone(), [], attempt::spawn);
         let mut never = std::future::pending().boxed().fuse();
         let _ = supervise(
             &mut workers,

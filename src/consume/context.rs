@@ -69,24 +69,29 @@ pub(crate) struct ShortNames {
     pub(crate) park: ShortString,
 }
 
+/// What all queues of a service share.
+pub(crate) struct Shared<'a> {
+    pub(crate) settings: &'a Settings,
+    pub(crate) publisher: CopyPublisher,
+    /// The connection of the publisher.
+    pub(crate) publishing: Arc<Link>,
+    pub(crate) receipts: Receipts,
+    pub(crate) instruments: Instruments,
+    pub(crate) summary: Arc<LiveSummary>,
+}
+
 impl QueueContext {
     /// # Errors
     ///
     /// When a name is too long for AMQP.
     pub(crate) fn new(
-        settings: &Settings,
+        shared: &Shared<'_>,
         config: QueueConfig,
         handler: Box<dyn AnyHandler>,
-        (publisher, publishing, receipts, settling_waits): (
-            &CopyPublisher,
-            &Arc<Link>,
-            &Receipts,
-            watch::Receiver<bool>,
-        ),
-        instruments: &Instruments,
-        summary: &Arc<LiveSummary>,
+        settling_waits: watch::Receiver<bool>,
         state: Arc<QueueState>,
     ) -> Result<Self, Error> {
+        let Shared { settings, publisher, publishing, receipts, instruments, summary } = shared;
         let queue = config.queue.as_str();
         let names = Names::new(&settings.namespace).waits_of(&config);
         let server = address::server(&settings.broker);

@@ -3,7 +3,7 @@
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use crate::consume::inbox::Fingerprint;
-use crate::consume::unacked::Unacked;
+use crate::consume::taken::Taken;
 use crate::message::{Delivery, HeaderValue};
 use crate::settings::Order;
 use crate::wire::names::ATTEMPT;
@@ -11,7 +11,7 @@ use crate::wire::names::ATTEMPT;
 /// How much of a body is hashed: enough to tell messages apart without reading all of a large one.
 const READ: usize = 16 * 1024;
 
-impl Fingerprint for Unacked {
+impl Fingerprint for Taken {
     fn fingerprint(&self) -> u64 {
         self.delivery.fingerprint()
     }

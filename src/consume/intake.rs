@@ -8,11 +8,12 @@ use tokio::sync::watch;
 use tokio::time::sleep_until;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use crate::broker::acks::Settlement;
 use crate::clock;
-use crate::consume::attempt::{ComesAgain, Slot, attempt};
-use crate::consume::inbox::{Inbox, QueueIndex, Rules, Take, Ticket};
-use crate::consume::unacked::Unacked;
+use crate::consume::inbox::{Fingerprint as _, Inbox, QueueIndex, Rules, Take, Ticket};
+use crate::consume::taken::Taken;
 use crate::lock::lock;
+use crate::message::Delivery;
 use crate::random::random;
 use crate::shutdown::Shutdown;
 
@@ -21,7 +22,7 @@ use crate::shutdown::Shutdown;
 /// There is one for all queues, because a crash charges everything that the process holds,
 /// whichever queue it came from.
 pub(crate) struct Intake {
-    inbox: Mutex<Inbox<Unacked>>,
+    inbox: Mutex<Inbox<Taken>>,
     takes: Vec<watch::Sender<Take>>,
     /// Whether settling a delivery of the queue has to wait.
     settling_waits: Vec<watch::Sender<bool>>,
@@ -32,16 +33,22 @@ pub(crate) struct Intake {
     /// When [`keep_time`](Self::keep_time) looks at the inbox next, at the latest.
     next_look: watch::Sender<Option<Instant>>,
     shutdown: Shutdown,
+    /// Starts the handler of a delivery.
+    spawn: Spawn,
     /// The runtime ended before the service did: it drops handlers instead of running them.
     has_lost_runtime: AtomicBool,
     aborted: CancellationToken,
 }
 
+/// Runs the attempt at a delivery in a task, which ends when the token is cancelled.
+pub(crate) type Spawn = fn(Taken, Slot, CancellationToken);
+
 impl Intake {
-    /// An intake for these queues, and the index of each.
+    /// An intake for these queues, and the index of each. `spawn` runs the attempts.
     pub(crate) fn new(
         shutdown: Shutdown,
         rules: impl IntoIterator<Item = Rules>,
+        spawn: Spawn,
     ) -> (Arc<Self>, Vec<QueueIndex>) {
         let mut inbox = Inbox::new(random());
         let queues: Vec<_> = rules.into_iter().map(|rules| inbox.add(rules)).collect();
@@ -54,6 +61,7 @@ impl Intake {
             next_look: watch::Sender::new(inbox.wake_at(now)),
             inbox: Mutex::new(inbox),
             shutdown,
+            spawn,
             has_lost_runtime: AtomicBool::new(false),
             aborted: CancellationToken::new(),
         };
@@ -76,9 +84,9 @@ impl Intake {
     }
 
     /// The answer to a get.
-    pub(crate) fn got(self: &Arc<Self>, queue: QueueIndex, got: Option<Unacked>) {
+    pub(crate) fn got(self: &Arc<Self>, queue: QueueIndex, got: Option<Taken>) {
         self.change(|inbox, now| {
-            let got = got.map(|unacked| (unacked.delivery.ledger.redeliveries, unacked));
+            let got = got.map(|taken| (taken.delivery.ledger.redeliveries, taken));
             inbox.got(queue, got, now);
         });
     }
@@ -104,10 +112,10 @@ impl Intake {
         self.change(|inbox, now| inbox.subscribed(queue, prefetch, now));
     }
 
-    pub(crate) fn arrive(self: &Arc<Self>, queue: QueueIndex, deliveries: Vec<Unacked>) {
+    pub(crate) fn arrive(self: &Arc<Self>, queue: QueueIndex, deliveries: Vec<Taken>) {
         self.change(|inbox, now| {
-            for unacked in deliveries {
-                inbox.arrive(queue, unacked.delivery.ledger.redeliveries, now, unacked);
+            for taken in deliveries {
+                inbox.arrive(queue, taken.delivery.ledger.redeliveries, now, taken);
             }
         });
     }
@@ -120,7 +128,7 @@ impl Intake {
     }
 
     /// Deliveries that have waited too long for a handler, and should go back to the queue.
-    pub(crate) fn take_late(self: &Arc<Self>, queue: QueueIndex) -> Vec<Unacked> {
+    pub(crate) fn take_late(self: &Arc<Self>, queue: QueueIndex) -> Vec<Taken> {
         self.change(|inbox, now| inbox.take_late(queue, now))
     }
 
@@ -150,7 +158,7 @@ impl Intake {
 
     /// The deliveries that are not running: no handler has seen them, or they wait between two
     /// attempts.
-    pub(crate) fn drain(self: &Arc<Self>, queue: QueueIndex) -> Vec<Unacked> {
+    pub(crate) fn drain(self: &Arc<Self>, queue: QueueIndex) -> Vec<Taken> {
         self.change(|inbox, now| inbox.drain(queue, now))
     }
 
@@ -196,19 +204,19 @@ impl Intake {
     /// Changes the inbox, then starts the handlers that may start, unless the service is stopping.
     /// Then publishes what sessions and settlements need, and when to look next. Both depend only
     /// on the inbox and the time.
-    fn change<R>(self: &Arc<Self>, change: impl FnOnce(&mut Inbox<Unacked>, Instant) -> R) -> R {
+    fn change<R>(self: &Arc<Self>, change: impl FnOnce(&mut Inbox<Taken>, Instant) -> R) -> R {
         let now = clock::now();
         let mut inbox = lock(&self.inbox);
         let result = change(&mut inbox, now);
         let mut started = Vec::new();
         if !self.is_stopping() {
-            while let Some((ticket, mut unacked)) = inbox.start(now) {
+            while let Some((ticket, mut taken)) = inbox.start(now) {
                 // Not after a wait in this process: the returns before its first attempt were told
                 // then.
-                if unacked.chain.is_none() {
-                    unacked.unanswered = inbox.unanswered(&ticket);
+                if taken.chain.is_none() {
+                    taken.unanswered = inbox.unanswered(&ticket);
                 }
-                started.push((ticket, unacked));
+                started.push((ticket, taken));
             }
         }
         while let Some(queue) = inbox.next_changed() {
@@ -228,14 +236,14 @@ impl Intake {
             is_sooner
         });
         drop(inbox);
-        for (ticket, unacked) in started {
+        for (ticket, taken) in started {
             // A handler of an ordered queue ends with its channel: the message may already be with
             // another process, and so may those behind it.
-            let is_ordered = unacked.context.config.order.is_kept();
+            let is_ordered = taken.context.config.order.is_kept();
             let aborted =
-                if is_ordered { &unacked.settler.session_ended } else { &self.aborted }.clone();
-            let slot = TakenSlot { intake: self.clone(), ticket: Some(ticket), has_run: false };
-            tokio::spawn(run(unacked, slot, aborted));
+                if is_ordered { &taken.settler.session_ended } else { &self.aborted }.clone();
+            let slot = Slot { intake: self.clone(), ticket: Some(ticket), has_run: false };
+            (self.spawn)(taken, slot, aborted);
         }
         result
     }
@@ -249,54 +257,48 @@ fn set_if_changed<T: PartialEq>(sender: &watch::Sender<T>, value: T) {
     });
 }
 
-/// The slot is free again when this ends.
-async fn run(unacked: Unacked, mut slot: TakenSlot, aborted: CancellationToken) {
-    slot.has_run = true;
-    // Its channel may have been lost before this task runs for the first time.
-    if aborted.is_cancelled() {
-        return;
-    }
-    let held = tokio::select! {
-        biased;
-        held = attempt(unacked, &slot) => held,
-        () = aborted.cancelled() => None,
-    };
-    if let Some((unacked, due)) = held {
-        slot.hold(unacked, due.into_std());
-    }
-}
-
 /// A handler's slot in the inbox. It is free again however the handler's task ends.
-struct TakenSlot {
+pub(crate) struct Slot {
     intake: Arc<Intake>,
     ticket: Option<Ticket>,
-    /// Whether its task has run.
     has_run: bool,
 }
 
-impl Slot for TakenSlot {
-    fn handler_ended(&self, comes_again: Option<ComesAgain>) {
-        if let Some(ticket) = &self.ticket {
-            self.intake.change(|inbox, now| {
-                inbox.handler_ended(ticket, now);
-                if let Some(ComesAgain { fingerprint, is_counted }) = comes_again {
-                    inbox.expect(ticket, fingerprint, is_counted);
-                }
-            });
-        }
+impl Slot {
+    /// Its task runs.
+    pub(crate) fn has_run(&mut self) {
+        self.has_run = true;
     }
-}
 
-impl TakenSlot {
+    /// The handler has ended, and its delivery is about to be settled in this way. Called once more
+    /// if it is settled in another way, because no copy was accepted. Decides which handlers start
+    /// next.
+    pub(crate) fn handler_ended(&self, delivery: &Delivery, how: Settlement) {
+        let Some(ticket) = &self.ticket else { return };
+        // What waits in the queue comes again, too, but with no more in the broker's count.
+        let is_counted = match how {
+            Settlement::Requeue => Some(true),
+            Settlement::Nack => Some(false),
+            Settlement::Ack | Settlement::DeadLetter => None,
+        };
+        let comes_again = is_counted.map(|is_counted| (delivery.fingerprint(), is_counted));
+        self.intake.change(|inbox, now| {
+            inbox.handler_ended(ticket, now);
+            if let Some((fingerprint, is_counted)) = comes_again {
+                inbox.expect(ticket, fingerprint, is_counted);
+            }
+        });
+    }
+
     /// The delivery is held until its next attempt. A stopping service makes no further attempts:
     /// [`Intake::drain`] takes out what is held by then, and a delivery whose handler ends later is
     /// handed back here.
-    fn hold(mut self, unacked: Unacked, due: Instant) {
+    pub(crate) fn hold(mut self, taken: Taken, due: Instant) {
         let Some(ticket) = self.ticket.take() else { return };
-        if let Some((ticket, unacked)) =
-            self.intake.change(|inbox, now| inbox.hold(ticket, unacked, due, now))
+        if let Some((ticket, taken)) =
+            self.intake.change(|inbox, now| inbox.hold(ticket, taken, due, now))
         {
-            hand_back_last(&unacked);
+            hand_back_last(&taken);
             // Frees the slot, and not earlier: the end of the session waits for free slots, and the
             // delivery has to be handed back by then.
             self.ticket = Some(ticket);
@@ -305,19 +307,19 @@ impl TakenSlot {
 }
 
 /// Hands back a delivery whose handler ended while the service was stopping.
-fn hand_back_last(unacked: &Unacked) {
+fn hand_back_last(taken: &Taken) {
     // An ordered queue's deliveries go back, in their order, when the channel closes.
-    let goes_back = if unacked.context.config.order.is_kept() {
-        !unacked.settler.session_ended.is_cancelled()
+    let goes_back = if taken.context.config.order.is_kept() {
+        !taken.settler.session_ended.is_cancelled()
     } else {
-        unacked.hand_back()
+        taken.hand_back()
     };
     if goes_back {
-        unacked.context.summary.update(|summary| summary.handed_back += 1);
+        taken.context.summary.update(|summary| summary.handed_back += 1);
     }
 }
 
-impl Drop for TakenSlot {
+impl Drop for Slot {
     fn drop(&mut self) {
         if std::thread::panicking() {
             tracing::error!(
@@ -332,22 +334,5 @@ impl Drop for TakenSlot {
         if let Some(ticket) = self.ticket.take() {
             self.intake.change(|inbox, now| inbox.finish(ticket, now));
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn size_of_future<A, B, C, F>(_: impl Fn(A, B, C) -> F) -> usize {
-        size_of::<F>()
-    }
-
-    /// The runtime moves a task's future several times before it runs, and large allocations are
-    /// slow ones.
-    #[test]
-    fn the_task_of_a_delivery_stays_small() {
-        let size = size_of_future(run);
-        assert!(size <= 1200, "the future of one delivery takes {size} bytes");
     }
 }

@@ -1,26 +1,32 @@
-//! From a delivery to its settlement. Four files tell it, in this order: [`session`] takes
-//! deliveries, [`intake`] starts their handlers, [`attempt`] runs one and decides, and [`settle`]
-//! publishes the copy, if [`copy`] had to write one, and settles the original; if the copy was
-//! given up, [`uncopied`] says how.
+//! From a delivery to its settlement. [`session`] takes deliveries, and [`intake`] starts their
+//! attempts. [`attempt`] is the flow of one: a delivery that is [`taken`] is [`started`],
+//! [`handled`] and [`decided`]; then it is [`held`] for its next attempt, or it is [`copied`], if
+//! [`copy`] has written a copy, [`settled`] and [`accounted`] for. Each of these is a file that
+//! imports only those before it.
 
-mod account;
+mod accounted;
 pub(crate) mod ack_timeout;
 mod arrivals;
 pub(crate) mod attempt;
 pub(crate) mod context;
-pub(crate) mod copy;
-pub(crate) mod copy_deadline;
+mod copied;
+mod copy;
+mod copy_deadline;
+mod decided;
 mod failure_counts;
 pub(crate) mod failure_log;
 mod fingerprint;
+mod handled;
+mod held;
 pub(crate) mod inbox;
 pub(crate) mod intake;
 pub(crate) mod malformed;
 pub(crate) mod receipts;
 pub(crate) mod session;
-pub(crate) mod settle;
-pub(crate) mod settler;
+mod settled;
+mod settler;
+mod started;
 pub(crate) mod summary;
-pub(crate) mod unacked;
-pub(crate) mod uncopied;
+mod taken;
+mod unsettled;
 pub(crate) mod worker;

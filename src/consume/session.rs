@@ -26,7 +26,7 @@ use crate::consume::context::{InFlight, QueueContext};
 use crate::consume::inbox::{QueueIndex, Take, is_near_limit};
 use crate::consume::intake::Intake;
 use crate::consume::settler::{Settler, SettlingChannel};
-use crate::consume::unacked::Unacked;
+use crate::consume::taken::Taken;
 use crate::error::{Error, Problem};
 use crate::message::{Address, Delivery};
 use crate::shutdown::Shutdown;
@@ -87,7 +87,7 @@ pub(crate) struct Session<'a> {
     /// Whether the broker's ack timeout has ended this session, as far as the broker says.
     pub(crate) is_taken_back: bool,
     /// Cancelled when the session ends, or its channel is gone.
-    ended: CancellationToken,
+    session_ended: CancellationToken,
 }
 
 /// How often a channel without a subscription is checked: nothing else notices its end.
@@ -122,7 +122,7 @@ impl<'a> Session<'a> {
             is_consuming: false,
             has_consumed: false,
             is_taken_back: false,
-            ended: CancellationToken::new(),
+            session_ended: CancellationToken::new(),
         })
     }
 
@@ -145,7 +145,7 @@ impl<'a> Session<'a> {
             // Before its handlers are dropped: the slot of a dropped one would be given to the next
             // message.
             self.queue.intake.lost(self.queue.index, error.is_by_delivery());
-            self.ended.cancel();
+            self.session_ended.cancel();
             if self.is_ordered() {
                 self.close().await;
             }
@@ -214,7 +214,7 @@ impl<'a> Session<'a> {
         Ok(cancelled)
     }
 
-    fn read(&self, incoming: Incoming) -> Unacked {
+    fn read(&self, incoming: Incoming) -> Taken {
         let received = Timestamp::now();
         let Incoming {
             delivery_tag,
@@ -240,8 +240,9 @@ impl<'a> Session<'a> {
         let limit = context.config.policy.delivery_limit;
         let is_urgent =
             delivery.ledger.redeliveries.is_some_and(|count| is_near_limit(count, limit));
-        let (channel, session_ended) = (Arc::downgrade(&self.settling_channel), self.ended.clone());
-        Unacked {
+        let (channel, session_ended) =
+            (Arc::downgrade(&self.settling_channel), self.session_ended.clone());
+        Taken {
             delivery: Arc::new(delivery),
             received,
             settler: Settler {
@@ -252,7 +253,7 @@ impl<'a> Session<'a> {
                 settle_limit,
                 is_urgent,
             },
-            in_flight: InFlight::new(context.clone()),
+            _in_flight: InFlight::new(context.clone()),
             context,
             chain: None,
             unanswered: None,
@@ -282,7 +283,7 @@ impl<'a> Session<'a> {
         );
     }
 
-    fn hand_back(&self, unseen: &[Unacked], why: &str) {
+    fn hand_back(&self, unseen: &[Taken], why: &str) {
         if unseen.is_empty() {
             return;
         }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::failure::{Failure, Kind};
-use crate::retry::ledger::Ledger;
+use crate::retry::ledger::{Ledger, Wait};
 use crate::retry::policy::{Ending, RetryPolicy, Treatment};
 use crate::timestamp::Timestamp;
 use crate::wait::jitter::{Draw, Range};
@@ -67,9 +67,8 @@ pub(crate) enum Decision {
     /// Another attempt at once, by this process, because the broker would forget what the process
     /// knows of a message that has waited in it.
     Again,
-    /// Away for `leg`, by this path; the whole wait is over at `due`. A defer spends neither an
-    /// attempt nor a wait of the policy.
-    Wait { path: Path, leg: Duration, due: Timestamp, is_defer: bool },
+    /// Away for this wait. A defer spends neither an attempt nor a wait of the policy.
+    Wait { wait: Wait, is_defer: bool },
     /// To the parked queue.
     Park(Reason),
     /// Acked and kept nowhere.
@@ -126,7 +125,8 @@ pub(crate) fn decide_before(
     Some(if is_expired_at(ledger, now + total) {
         park_or_discard(policy.on_expired, Reason::Expired)
     } else {
-        bounded_by(limits, policy, Decision::Wait { path, leg, due, is_defer: false }, now)
+        let wait = Wait { since: now, due, leg, path };
+        bounded_by(limits, policy, Decision::Wait { wait, is_defer: false }, now)
     })
 }
 
@@ -298,7 +298,7 @@ fn wait_by(
     if is_expired_at(ledger, due) {
         return park_or_discard(policy.on_expired, Reason::Expired);
     }
-    Decision::Wait { path, leg, due, is_defer }
+    Decision::Wait { wait: Wait { since: now, due, leg, path }, is_defer }
 }
 
 /// Whether the message's deadline has passed at that moment.
@@ -323,18 +323,21 @@ fn bounded_by(
 ) -> Decision {
     let decision = match (limits.hold, decision) {
         (Some(hold), Decision::Requeue) if hold.has_time_for(Duration::ZERO) => Decision::Again,
-        (Some(hold), Decision::Wait { path: Path::Hold, due, .. })
-            if hold.has_time_for(due.since(now)) =>
+        (Some(hold), Decision::Wait { wait, .. })
+            if wait.path == Path::Hold && hold.has_time_for(wait.due.since(now)) =>
         {
             decision
         }
-        (Some(hold), Decision::Requeue | Decision::Wait { path: Path::Hold, .. }) => {
-            start_again(policy, hold)
-        }
+        (
+            Some(hold),
+            Decision::Requeue | Decision::Wait { wait: Wait { path: Path::Hold, .. }, .. },
+        ) => start_again(policy, hold),
         (_, other) => other,
     };
     match decision {
-        Decision::Requeue | Decision::Wait { path: Path::Return, .. } if !limits.lets_return => {
+        Decision::Requeue | Decision::Wait { wait: Wait { path: Path::Return, .. }, .. }
+            if !limits.lets_return =>
+        {
             Decision::Park(Reason::Unpublishable)
         }
         other => other,

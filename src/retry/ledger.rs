@@ -73,9 +73,14 @@ impl Wait {
         Some(self.due.min(now + self.left())).filter(|due| *due > now)
     }
 
+    /// How long the wait lasts from the beginning of this leg on.
+    pub(crate) fn total(&self) -> Duration {
+        self.due.since(self.since)
+    }
+
     /// How much of the whole wait is left after this leg, by the clock that began the leg.
     pub(crate) fn left(&self) -> Duration {
-        self.due.since(self.since).saturating_sub(self.leg)
+        self.total().saturating_sub(self.leg)
     }
 }
 

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use crate::retry::decision::{Decision, Reason};
-use crate::timestamp::Timestamp;
 
 /// How a delivery ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -25,13 +24,13 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// The outcome if a decision of this time is carried out.
-    pub(crate) fn of(decision: Decision, now: Timestamp) -> Self {
+    /// The outcome if a decision is carried out.
+    pub(crate) fn of(decision: Decision) -> Self {
         match decision {
             Decision::Ack => Self::Ack,
             Decision::Requeue | Decision::Again => Self::Requeue,
-            Decision::Wait { due, is_defer: false, .. } => Self::Wait(due.since(now)),
-            Decision::Wait { due, is_defer: true, .. } => Self::Defer(due.since(now)),
+            Decision::Wait { wait, is_defer: false } => Self::Wait(wait.total()),
+            Decision::Wait { wait, is_defer: true } => Self::Defer(wait.total()),
             Decision::Park(reason) => Self::Park(reason),
             Decision::Discard(reason) => Self::Discard(reason),
         }

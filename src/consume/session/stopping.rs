@@ -34,14 +34,14 @@ impl Session<'_> {
             tokio::time::sleep(CHECK_CHANNEL_EVERY).await;
         }
         self.queue.intake.lost(self.queue.index, false);
-        self.ended.cancel();
+        self.session_ended.cancel();
     }
 
     /// Closes the channel of an ordered queue, which gives back all that it holds in its order
     /// (3.10, 4.0 and 4.3). By then no handler runs here, because the next process gets the
     /// messages at once.
     pub(crate) async fn close(&self) {
-        self.ended.cancel();
+        self.session_ended.cancel();
         let Session { queue, channel, .. } = self;
         let settled = async {
             queue.intake.idle(queue.index).await;
@@ -77,7 +77,7 @@ impl Session<'_> {
 /// was answered would stay, with all that is delivered to it.
 impl Drop for Session<'_> {
     fn drop(&mut self) {
-        self.ended.cancel();
+        self.session_ended.cancel();
         self.settling_channel.send();
         let (channel, limit) = (self.channel.clone(), self.queue.answer_timeout);
         match Handle::try_current() {

@@ -11,7 +11,7 @@ use super::{Session, WorkQueue};
 use crate::broker::client::Subscription;
 use crate::broker::declare::table;
 use crate::consume::inbox::Take;
-use crate::consume::unacked::Unacked;
+use crate::consume::taken::Taken;
 use crate::error::Error;
 use crate::topology::consumer_arguments;
 
@@ -139,7 +139,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    async fn end(&self, ended: &mut Subscriptions) -> Result<Vec<Unacked>, Error> {
+    async fn end(&self, ended: &mut Subscriptions) -> Result<Vec<Taken>, Error> {
         let cancel = |stream: &Subscription| self.channel.cancel(stream.tag.clone());
         self.answer("ending the subscriptions", try_join_all(ended.streams.iter().map(cancel)))
             .await?;

@@ -76,7 +76,12 @@ fn after(millis: u64) -> Duration {
 }
 
 fn wait_of(tier: u64, total: u64) -> Decision {
-    Decision::Wait { path: Path::Tier, leg: after(tier), due: NOW + after(total), is_defer: false }
+    wait_by(Path::Tier, tier, total)
+}
+
+fn wait_by(path: Path, leg: u64, total: u64) -> Decision {
+    let wait = Wait { since: NOW, due: NOW + after(total), leg: after(leg), path };
+    Decision::Wait { wait, is_defer: false }
 }
 
 fn check(ledger: &Ledger, failure: Failure, expected: Decision) {
@@ -93,12 +98,7 @@ fn policy_of(kind: wait::WaitStrategy, immediate: u32, delays: &[u64]) -> RetryP
 fn a_native_wait_is_always_the_same_and_bounds_what_may_be_asked() {
     let native = policy_of(wait::WaitStrategy::Native, 1, &[300, 300]);
     let decided = |ledger: &Ledger, failure| decide(&native, ledger, &Err(failure), NOW);
-    let returned = Decision::Wait {
-        path: Path::Return,
-        leg: after(300),
-        due: NOW + after(300),
-        is_defer: false,
-    };
+    let returned = wait_by(Path::Return, 300, 300);
     assert_eq!(decided(&fresh(), Failure::transient("no")), Decision::Requeue);
     assert_eq!(decided(&fresh(), Failure::transient("no").after(after(1))), returned);
     assert_eq!(decided(&fresh(), Failure::transient("no").after(after(300))), returned);
@@ -120,12 +120,7 @@ fn a_delay_that_is_asked_for_is_held_until_the_process_must_let_go_and_the_polic
     let limits = || held(after(200));
     let decided =
         |failure| super::decide(&policy, &fresh(), &Err(failure), NOW, limits, Draw::MIDDLE);
-    let held = |millis| Decision::Wait {
-        path: Path::Hold,
-        leg: after(millis),
-        due: NOW + after(millis),
-        is_defer: false,
-    };
+    let held = |millis| wait_by(Path::Hold, millis, millis);
     assert_eq!(decided(Failure::transient("no").after(after(200))), held(200));
     assert_eq!(
         decided(Failure::transient("no").after(after(201))),
@@ -357,15 +352,7 @@ fn a_message_that_returns_before_its_wait_is_over_waits_again() {
     let early = Ledger { wait_unfinished: Some(NOW + after(90)), ..fresh() };
     let late = Ledger { wait_unfinished: Some(NOW), ..fresh() };
     let policy = policy(1, &[100, 300]);
-    assert_eq!(
-        decide_before(&policy, &early, NOW),
-        Some(Decision::Wait {
-            path: Path::Tier,
-            leg: after(100),
-            due: NOW + after(90),
-            is_defer: false
-        })
-    );
+    assert_eq!(decide_before(&policy, &early, NOW), Some(wait_of(100, 90)));
     assert_eq!(decide_before(&policy, &late, NOW), None);
 }
 
@@ -375,11 +362,13 @@ fn a_clock_that_is_put_back_after_a_message_has_arrived_makes_no_wait_longer() {
     let arrived = NOW + after(310);
     let ledger = Ledger { wait: Some(wait), wait_unfinished: wait.unfinished(arrived), ..fresh() };
     let policy = policy(1, &[100, 300]);
-    let waits_until =
-        |due| Some(Decision::Wait { path: Path::Tier, leg: after(100), due, is_defer: false });
-    assert_eq!(decide_before(&policy, &ledger, arrived), waits_until(NOW + after(400)));
+    let waits = |since, due| {
+        let wait = Wait { since, due, leg: after(100), path: Path::Tier };
+        Some(Decision::Wait { wait, is_defer: false })
+    };
+    assert_eq!(decide_before(&policy, &ledger, arrived), waits(arrived, NOW + after(400)));
     let put_back = Timestamp::from_millis(NOW.as_millis() - 3_600_000);
-    assert_eq!(decide_before(&policy, &ledger, put_back), waits_until(put_back + after(100)));
+    assert_eq!(decide_before(&policy, &ledger, put_back), waits(put_back, put_back + after(100)));
 }
 
 #[test]
@@ -396,11 +385,9 @@ fn no_further_leg_ends_past_the_deadline() {
 
 #[test]
 fn a_defer_spends_neither_an_attempt_nor_a_wait_and_is_bounded() {
-    let deferred = |tier, total| Decision::Wait {
-        path: Path::Tier,
-        leg: after(tier),
-        due: NOW + after(total),
-        is_defer: true,
+    let deferred = |tier, total| match wait_of(tier, total) {
+        Decision::Wait { wait, .. } => Decision::Wait { wait, is_defer: true },
+        other => other,
     };
     let spent = Ledger { hop: 2, redeliveries: Some(1), ..fresh() };
     check(&fresh(), Failure::defer(after(90)), deferred(100, 100));
@@ -458,7 +445,7 @@ fn check_jitter(strategy: WaitStrategy) {
         || NOT_HELD,
         Draw::MIDDLE,
     ) {
-        Decision::Wait { due, .. } => due.since(NOW).as_millis(),
+        Decision::Wait { wait, .. } => wait.total().as_millis(),
         decision => panic!("{strategy}: {decision:?}"),
     };
     let of_policy = |jitter| waits(jitter, &Failure::transient("x"), &fresh());
@@ -499,7 +486,9 @@ fn jitter_lets_no_message_expire_that_has_time_for_the_delay_it_asks_for() {
                 || NOT_HELD,
                 draw,
             );
-            let Decision::Wait { due, .. } = decided else { panic!("{draw:?}: {decided:?}") };
+            let Decision::Wait { wait: Wait { due, .. }, .. } = decided else {
+                panic!("{draw:?}: {decided:?}")
+            };
             assert!(due >= NOW + after(5_000) && due < NOW + after(6_050), "{due:?}");
         }
     }
@@ -564,7 +553,7 @@ proptest! {
                 prop_assert_eq!(failure.retry_after(), None);
             }
             Decision::Again => prop_assert!(false, "no process holds it"),
-            Decision::Wait { leg, due, .. } => {
+            Decision::Wait { wait: Wait { leg, due, .. }, .. } => {
                 prop_assert!((ledger.hop as usize) < policy.delays.len());
                 prop_assert!(policy.strategy.tiers().any(|ttl| ttl == leg));
                 prop_assert!(due >= NOW + failure.retry_after().unwrap_or(policy.delays[ledger.hop as usize]));
@@ -581,7 +570,7 @@ proptest! {
         let expired = ledger.deadline.is_some_and(|deadline| NOW >= deadline);
         match decide_before(&policy, &ledger, NOW) {
             None => prop_assert!(!expired),
-            Some(Decision::Wait { due, .. }) => prop_assert!(!expired && due > NOW),
+            Some(Decision::Wait { wait: Wait { due, .. }, .. }) => prop_assert!(!expired && due > NOW),
             Some(Decision::Park(Reason::DelayTooLong)) => {
                 prop_assert!(!expired && ledger.wait_unfinished > Some(NOW + policy.longest_wait()));
             }
@@ -602,7 +591,7 @@ proptest! {
         let failure = Failure::transient("x").after(after(asked));
         let mut decision = Some(decide(&policy, &fresh(), &Err(failure), NOW));
         let (mut legs, mut passed, mut clock) = (legs.into_iter(), Duration::ZERO, NOW);
-        while let Some(Decision::Wait { leg, due, .. }) = decision {
+        while let Some(Decision::Wait { wait: Wait { leg, due, .. }, .. }) = decision {
             let Some((late, skew)) = legs.next() else { return Err(TestCaseError::fail("a ninth leg")) };
             let wait = Wait { since: clock, due, leg, path: Path::Tier };
             passed += leg + after(late);
@@ -628,7 +617,7 @@ proptest! {
             prop_assert!(attempts <= policy.max_attempts());
             match decide(&policy, &ledger, &Err(failure.clone()), now) {
                 Decision::Requeue => ledger.redeliveries = ledger.redeliveries.map(|count| count + 1),
-                Decision::Wait { due, .. } => {
+                Decision::Wait { wait: Wait { due, .. }, .. } => {
                     ledger = Ledger { attempts: ledger.attempt(), hop: ledger.hop + 1, ..fresh() };
                     now = due;
                 }
@@ -679,12 +668,7 @@ fn what_cannot_be_held_goes_back_only_as_often_as_the_broker_counts_it_below_the
         );
         (failed, super::decide_before(&policy, &unfinished, NOW, limits).unwrap())
     };
-    let waits = Decision::Wait {
-        path: Path::Hold,
-        leg: after(300),
-        due: NOW + after(300),
-        is_defer: false,
-    };
+    let waits = wait_by(Path::Hold, 300, 300);
     let used_up = || Ledger { redeliveries: Some(1), ..fresh() };
     assert_eq!(decided(used_up(), Some(300), None), (waits, waits));
     assert_eq!(decided(fresh(), Some(0), Some(limit - 1)), (Decision::Again, Decision::Requeue));

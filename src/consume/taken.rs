@@ -1,5 +1,5 @@
-//! A delivery that this process has not settled, and how it is handed back: without a count, where
-//! the broker and the strategy allow that.
+//! A delivery that this process has taken, and how it is handed back: without a count, where the
+//! broker and the strategy allow that.
 
 use std::sync::Arc;
 
@@ -11,13 +11,14 @@ use crate::telemetry::chain::Chain;
 use crate::timestamp::Timestamp;
 use crate::wait::WaitStrategy;
 
-/// A delivery that this process has not settled, as the inbox keeps it until a handler is free.
-pub(crate) struct Unacked {
+/// A delivery that this process has taken and not settled.
+pub(crate) struct Taken {
     pub(crate) context: Arc<QueueContext>,
     pub(crate) delivery: Arc<Delivery>,
     pub(crate) received: Timestamp,
     pub(crate) settler: Settler,
-    pub(crate) in_flight: InFlight,
+    /// Kept for as long as the delivery is in flight.
+    pub(crate) _in_flight: InFlight,
     /// Its chain after an earlier attempt, if this process has held it since then.
     pub(crate) chain: Option<Box<Chain>>,
     /// How often it came back without an answer, if it may have killed its process.
@@ -38,20 +39,16 @@ fn manner(strategy: WaitStrategy, redeliveries: Option<u32>, delivery_limit: u32
     }
 }
 
-/// Hands a delivery back. False if its channel is gone, and the broker has it again anyway.
-pub(crate) fn hand_back(context: &QueueContext, delivery: &Delivery, settler: &Settler) -> bool {
-    let policy = &context.config.policy;
-    settler.settle(manner(
-        policy.strategy.kind(),
-        delivery.ledger.redeliveries,
-        policy.delivery_limit,
-    ))
-}
-
-impl Unacked {
+impl Taken {
     /// Hands it back. False if its channel is gone, and the broker has it again anyway.
     pub(crate) fn hand_back(&self) -> bool {
-        hand_back(&self.context, &self.delivery, &self.settler)
+        self.settler.settle(self.hand_back_by())
+    }
+
+    /// How it is settled if it is handed back.
+    pub(crate) fn hand_back_by(&self) -> Settlement {
+        let policy = &self.context.config.policy;
+        manner(policy.strategy.kind(), self.delivery.ledger.redeliveries, policy.delivery_limit)
     }
 }
 

@@ -13,6 +13,7 @@ use crate::inputs::inputs;
 use crate::message::Address;
 use crate::retry::backoff::Backoff;
 use crate::retry::decision::{Decision, Limits, decide};
+use crate::retry::ledger::Wait;
 use crate::retry::policy::RetryPolicy;
 use crate::settings::RetrySettings;
 use crate::timestamp::Timestamp;
@@ -131,7 +132,7 @@ proptest! {
                     failed += 1;
                     match decide(&policy, &ledger, &Err(Failure::transient("no")), now, limits, Draw::MIDDLE) {
                         Decision::Requeue => true,
-                        Decision::Wait { path: Path::Return, .. } => false,
+                        Decision::Wait { wait: Wait { path: Path::Return, .. }, .. } => false,
                         Decision::Park(_) => {
                             ended = true;
                             break;

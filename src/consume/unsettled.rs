@@ -1,40 +1,48 @@
-//! What becomes of a delivery whose copy was given up. Pure: no I/O, no clock.
+//! Why a delivery is not settled as was decided, and what becomes of it instead. Pure: no I/O, no
+//! clock.
 
+use crate::broker::acks::Settlement;
+use crate::consume::taken::Taken;
 use crate::retry::outcome::Outcome;
 use crate::settings::Declare;
 
 /// Why a delivery was not settled as was decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum GivenUp {
+pub(crate) enum Unsettled {
     /// The copy was not confirmed, and the shortest ack timeout that is known is nearly over.
     Late,
     /// The broker accepts no copy of the message.
     Unpublishable,
-    /// The channel was gone, or the session had to end. The broker has the message again, or soon
-    /// will.
-    Lost,
     /// The queue stops, and the broker had refused the copy, or read nothing. The copy may be
     /// stored if its channel or its connection was lost before.
     Stopped { may_be_stored: bool },
+    /// The session ended before the copy was confirmed: its channel was gone, or the grace time was
+    /// over. The broker has the message again, or soon will.
+    SessionEnded,
+    /// The channel was gone before the delivery could be settled. The broker has the message again.
+    ChannelClosed,
 }
 
-impl GivenUp {
+impl Unsettled {
     pub(crate) const fn text(self) -> &'static str {
         match self {
             Self::Late => "the broker did not confirm the copy in time",
             Self::Unpublishable => "the broker accepts no copy",
-            Self::Lost => "the channel was gone, or the grace time was over",
             Self::Stopped { may_be_stored: false } => "the service stops, and no copy was accepted",
             Self::Stopped { may_be_stored: true } => {
                 "the service stops, and whether a copy was accepted is unknown"
             }
+            Self::SessionEnded => {
+                "the channel was gone, or the grace time was over, before the copy was confirmed"
+            }
+            Self::ChannelClosed => "the channel was gone",
         }
     }
 
     /// What to do about it, and what happens otherwise.
     pub(crate) const fn advice(self, counts_deliveries: bool) -> &'static str {
         match (self, counts_deliveries) {
-            (Self::Lost | Self::Stopped { .. }, _) => "",
+            (Self::SessionEnded | Self::ChannelClosed | Self::Stopped { .. }, _) => "",
             (Self::Unpublishable, true) => {
                 "; an earlier line says why. Past its delivery limit, the broker dead-letters it, or deletes it if the queue has no \
                  dead-letter exchange"
@@ -56,55 +64,64 @@ impl GivenUp {
         match self {
             Self::Late => "timeout",
             Self::Unpublishable => "unpublishable",
-            Self::Lost => "channel_closed",
             Self::Stopped { .. } => "stopped",
+            Self::SessionEnded | Self::ChannelClosed => "channel_closed",
         }
     }
 }
 
-/// How the delivery is settled, or that it is not.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Uncopied {
-    /// The broker moves it to the parked queue as it is, without its last failure. Only for queues
-    /// that rehop declares: where any other queue dead-letters to is unknown.
-    DeadLetter,
-    /// It is rejected with requeue. A queue that counts deliveries counts this one, so the message
-    /// ends at the delivery limit.
-    Requeue,
-    /// It is handed back as if no handler had seen it, which 4.3 does not count.
-    HandBack,
-    /// It stays unsettled and keeps its place in the prefetch. An ordered queue's session gives
-    /// back all that it holds in the end, in its order.
-    Stay,
+/// What decides how an original is settled without its copy.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Original {
+    pub(crate) declare: Declare,
+    pub(crate) is_ordered: bool,
+    /// The broker's count of its returns, if it counts.
+    pub(crate) redeliveries: Option<u32>,
+    pub(crate) delivery_limit: u32,
+    /// How it is handed back as if no handler had seen it, which 4.3 does not count.
+    pub(crate) hand_back_by: Settlement,
 }
 
-/// How a delivery is settled whose copy was given up for this reason. `redeliveries` is the
-/// broker's count, if it counts.
+impl Original {
+    pub(crate) fn of(taken: &Taken) -> Self {
+        let config = &taken.context.config;
+        Self {
+            declare: config.declare,
+            is_ordered: config.order.is_kept(),
+            redeliveries: taken.context.contract.redeliveries_of(&taken.delivery),
+            delivery_limit: config.policy.delivery_limit,
+            hand_back_by: taken.hand_back_by(),
+        }
+    }
+}
+
+/// How a delivery is settled whose copy was given up for this reason. `None`: it stays unsettled
+/// and keeps its place in the prefetch. An ordered queue's session gives back all that it holds in
+/// the end, in its order.
 ///
 /// What was to be parked is left to the broker, if that parks it: no handler runs again, and
-/// nothing behind it has to wait.
+/// nothing behind it has to wait. That is only known of queues that rehop declares.
 pub(crate) fn without_copy(
-    why: GivenUp,
+    why: Unsettled,
     outcome: Outcome,
-    declare: Declare,
-    is_ordered: bool,
-    redeliveries: Option<u32>,
-    delivery_limit: u32,
-) -> Uncopied {
+    original: Original,
+) -> Option<Settlement> {
+    let Original { declare, is_ordered, redeliveries, delivery_limit, hand_back_by } = original;
     let is_at_limit = || redeliveries.is_some_and(|count| count >= delivery_limit);
     match (why, outcome, declare) {
         // The broker has it again, or soon will.
-        (GivenUp::Lost, ..) => Uncopied::Stay,
-        (GivenUp::Unpublishable, _, Declare::Own)
-        | (GivenUp::Late, Outcome::Park(_), Declare::Own) => Uncopied::DeadLetter,
+        (Unsettled::SessionEnded | Unsettled::ChannelClosed, ..) => None,
+        (Unsettled::Unpublishable, _, Declare::Own)
+        | (Unsettled::Late, Outcome::Park(_), Declare::Own) => Some(Settlement::DeadLetter),
         // Requeued by itself, it would be overtaken.
-        _ if is_ordered => Uncopied::Stay,
+        _ if is_ordered => None,
         // The next process finds out whether a copy is accepted.
-        (GivenUp::Stopped { .. }, ..) => Uncopied::HandBack,
+        (Unsettled::Stopped { .. }, ..) => Some(hand_back_by),
         // The queue may have no dead-letter exchange: past the limit the broker would delete the
         // message. 3.10 and 4.0 count every return, so there nothing could prevent it.
-        (GivenUp::Late, _, Declare::Existing) if is_at_limit() => Uncopied::HandBack,
-        (GivenUp::Late | GivenUp::Unpublishable, ..) => Uncopied::Requeue,
+        (Unsettled::Late, _, Declare::Existing) if is_at_limit() => Some(hand_back_by),
+        // A queue that counts deliveries counts this one, so the message ends at its limit.
+        (Unsettled::Late | Unsettled::Unpublishable, ..) => Some(Settlement::Requeue),
     }
 }
 
@@ -119,13 +136,23 @@ mod tests {
     const WAIT: Outcome = Outcome::Wait(Duration::from_secs(1));
     const LIMIT: u32 = 10;
 
+    fn original(declare: Declare, is_ordered: bool, redeliveries: Option<u32>) -> Original {
+        Original {
+            declare,
+            is_ordered,
+            redeliveries,
+            delivery_limit: LIMIT,
+            hand_back_by: Settlement::Nack,
+        }
+    }
+
     fn late(
         outcome: Outcome,
         declare: Declare,
         is_ordered: bool,
         redeliveries: Option<u32>,
-    ) -> Uncopied {
-        without_copy(GivenUp::Late, outcome, declare, is_ordered, redeliveries, LIMIT)
+    ) -> Option<Settlement> {
+        without_copy(Unsettled::Late, outcome, original(declare, is_ordered, redeliveries))
     }
 
     #[test]
@@ -136,11 +163,12 @@ mod tests {
         {
             let impossible = |declare| {
                 [false, true].map(|is_ordered| {
-                    without_copy(GivenUp::Unpublishable, outcome, declare, is_ordered, count, LIMIT)
+                    let original = original(declare, is_ordered, count);
+                    without_copy(Unsettled::Unpublishable, outcome, original)
                 })
             };
-            assert_eq!(impossible(Declare::Own), [Uncopied::DeadLetter; 2]);
-            assert_eq!(impossible(Declare::Existing), [Uncopied::Requeue, Uncopied::Stay]);
+            assert_eq!(impossible(Declare::Own), [Some(Settlement::DeadLetter); 2]);
+            assert_eq!(impossible(Declare::Existing), [Some(Settlement::Requeue), None]);
         }
     }
 
@@ -149,8 +177,8 @@ mod tests {
      {
         for count in [0, LIMIT] {
             let late = |outcome| late(outcome, Declare::Own, false, Some(count));
-            assert_eq!(late(PARK), Uncopied::DeadLetter);
-            assert_eq!(late(WAIT), Uncopied::Requeue, "at the limit the broker parks it");
+            assert_eq!(late(PARK), Some(Settlement::DeadLetter));
+            assert_eq!(late(WAIT), Some(Settlement::Requeue), "at the limit the broker parks it");
         }
     }
 
@@ -158,12 +186,9 @@ mod tests {
     fn nothing_of_an_ordered_queue_comes_again_alone() {
         for count in [0, LIMIT] {
             let late = |outcome, declare| late(outcome, declare, true, Some(count));
-            assert_eq!(late(PARK, Declare::Own), Uncopied::DeadLetter);
-            assert_eq!(late(WAIT, Declare::Own), Uncopied::Stay);
-            assert_eq!(
-                [PARK, WAIT].map(|outcome| late(outcome, Declare::Existing)),
-                [Uncopied::Stay; 2]
-            );
+            assert_eq!(late(PARK, Declare::Own), Some(Settlement::DeadLetter));
+            assert_eq!(late(WAIT, Declare::Own), None);
+            assert_eq!([PARK, WAIT].map(|outcome| late(outcome, Declare::Existing)), [None; 2]);
         }
     }
 
@@ -171,19 +196,28 @@ mod tests {
     fn a_message_of_an_existing_queue_is_not_rejected_past_the_limit_because_its_copy_is_late() {
         for outcome in [PARK, WAIT] {
             let late = |count| late(outcome, Declare::Existing, false, count);
-            assert_eq!([0, LIMIT - 1].map(|count| late(Some(count))), [Uncopied::Requeue; 2]);
-            assert_eq!([LIMIT, u32::MAX].map(|count| late(Some(count))), [Uncopied::HandBack; 2]);
-            assert_eq!(late(None), Uncopied::Requeue, "a queue that counts nothing has no limit");
+            assert_eq!(
+                [0, LIMIT - 1].map(|count| late(Some(count))),
+                [Some(Settlement::Requeue); 2]
+            );
+            assert_eq!(
+                [LIMIT, u32::MAX].map(|count| late(Some(count))),
+                [Some(Settlement::Nack); 2]
+            );
+            assert_eq!(
+                late(None),
+                Some(Settlement::Requeue),
+                "a queue that counts nothing has no limit"
+            );
         }
     }
 
     #[test]
     fn what_the_broker_has_again_is_left_alone() {
         for declare in [Declare::Own, Declare::Existing] {
-            assert_eq!(
-                without_copy(GivenUp::Lost, PARK, declare, false, Some(0), LIMIT),
-                Uncopied::Stay
-            );
+            for why in [Unsettled::SessionEnded, Unsettled::ChannelClosed] {
+                assert_eq!(without_copy(why, PARK, original(declare, false, Some(0))), None);
+            }
         }
     }
 
@@ -195,19 +229,19 @@ mod tests {
             (PARK, Declare::Existing, true),
             (WAIT, Declare::Existing, false),
         ] {
-            let why = GivenUp::Stopped { may_be_stored };
+            let why = Unsettled::Stopped { may_be_stored };
             let stopped = [false, true].map(|is_ordered| {
-                without_copy(why, outcome, declare, is_ordered, Some(LIMIT), LIMIT)
+                without_copy(why, outcome, original(declare, is_ordered, Some(LIMIT)))
             });
-            assert_eq!(stopped, [Uncopied::HandBack, Uncopied::Stay]);
+            assert_eq!(stopped, [Some(Settlement::Nack), None]);
         }
     }
 
     #[test]
     fn a_message_that_is_not_settled_has_a_reason_and_an_advice_unless_the_broker_has_it_again() {
         for (why, text, error_type) in [
-            (GivenUp::Late, "the broker did not confirm the copy in time", "timeout"),
-            (GivenUp::Unpublishable, "the broker accepts no copy", "unpublishable"),
+            (Unsettled::Late, "the broker did not confirm the copy in time", "timeout"),
+            (Unsettled::Unpublishable, "the broker accepts no copy", "unpublishable"),
         ] {
             assert_eq!((why.text(), why.error_type()), (text, error_type));
             let [counting, other] =
@@ -221,18 +255,18 @@ mod tests {
                 "{other}"
             );
         }
-        let lost = GivenUp::Lost;
-        assert_eq!(
-            (lost.text(), lost.error_type()),
-            ("the channel was gone, or the grace time was over", "channel_closed")
-        );
-        assert_eq!([true, false].map(|counts_deliveries| lost.advice(counts_deliveries)), [""; 2]);
-        let [kept, unknown] = [false, true].map(|may_be_stored| GivenUp::Stopped { may_be_stored });
+        for lost in [Unsettled::SessionEnded, Unsettled::ChannelClosed] {
+            assert!(lost.text().starts_with("the channel was gone"));
+            assert_eq!(lost.error_type(), "channel_closed");
+            assert_eq!([true, false].map(|counts| lost.advice(counts)), [""; 2]);
+        }
+        let [kept, unknown] =
+            [false, true].map(|may_be_stored| Unsettled::Stopped { may_be_stored });
         assert_eq!(
             (kept.text(), kept.advice(true)),
             ("the service stops, and no copy was accepted", "")
         );
         assert!(unknown.text().ends_with("is unknown") && unknown.advice(false).is_empty());
-        assert_eq!([kept, unknown].map(GivenUp::error_type), ["stopped"; 2]);
+        assert_eq!([kept, unknown].map(Unsettled::error_type), ["stopped"; 2]);
     }
 }

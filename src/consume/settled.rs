@@ -1,0 +1,107 @@
+//! Settles a delivery: as was decided, or as its copy that was given up allows.
+
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use crate::broker::acks::Settlement;
+use crate::clock;
+use crate::consume::intake::Slot;
+use crate::consume::started::Started;
+use crate::consume::taken::Taken;
+use crate::consume::unsettled::{Original, Unsettled, without_copy};
+use crate::retry::decision::Reason;
+use crate::retry::outcome::Outcome;
+
+/// How long to pause before requeueing a message that can be neither copied nor safely
+/// dead-lettered.
+const UNPUBLISHABLE_PAUSE: Duration = Duration::from_secs(5);
+
+/// Settles a delivery whose copy, if it needs one, the broker has confirmed. A crash between the
+/// two makes a duplicate, not a loss.
+///
+/// # Errors
+///
+/// Why the delivery was not settled with its outcome. The broker has it again.
+pub(crate) async fn settle(
+    started: &Started,
+    outcome: Outcome,
+    how: Settlement,
+) -> Result<Outcome, Unsettled> {
+    // While a subscription is ending, a settlement would make room for more deliveries.
+    started.taken.context.settleable().await;
+    recorded(started, outcome, how)
+}
+
+/// Settles a delivery whose copy was given up.
+///
+/// # Errors
+///
+/// Why it was not settled with its outcome. Then it has gone back to its queue, unless the broker
+/// has it again anyway.
+pub(crate) async fn settle_uncopied(
+    started: &Started,
+    outcome: Outcome,
+    why: Unsettled,
+    slot: &Slot,
+) -> Result<Outcome, Unsettled> {
+    let Taken { context, delivery, settler, .. } = &started.taken;
+    let is_unpublishable = why == Unsettled::Unpublishable;
+    let how = match without_copy(why, outcome, Original::of(&started.taken)) {
+        None => return leave(&started.taken, why).await,
+        Some(Settlement::DeadLetter) if is_unpublishable => {
+            return dead_letter(started, Outcome::Park(Reason::Unpublishable)).await;
+        }
+        Some(Settlement::DeadLetter) => return dead_letter(started, outcome).await,
+        Some(how) => how,
+    };
+    if is_unpublishable {
+        let _ = timeout(UNPUBLISHABLE_PAUSE, context.stopping.cancelled()).await;
+    }
+    context.settleable().await;
+    slot.handler_ended(delivery, how);
+    settler.settle(how);
+    Err(why)
+}
+
+/// Settles, with a span and a metric.
+fn recorded(started: &Started, outcome: Outcome, how: Settlement) -> Result<Outcome, Unsettled> {
+    let Started { taken: Taken { context, settler, .. }, chain, span, .. } = started;
+    let operation = how.as_str();
+    let span = context.tracer.client(chain, span, operation, &context.config.queue);
+    let since = clock::now();
+    let is_lost = !settler.settle(how);
+    let error_type = is_lost.then_some(Unsettled::ChannelClosed.error_type());
+    context.metrics.operated(operation, clock::elapsed(since), error_type);
+    if let Some(error_type) = error_type {
+        span.failed(error_type, format!("the channel was closed before the {operation}"));
+        return Err(Unsettled::ChannelClosed);
+    }
+    Ok(outcome)
+}
+
+/// Leaves the delivery to the end of its session. Its slot stays taken until then; otherwise the
+/// next message of an ordered queue would start. A stop does not wait for it.
+async fn leave(taken: &Taken, why: Unsettled) -> Result<Outcome, Unsettled> {
+    let _left = taken.context.leave();
+    taken.settler.session_ended.cancelled().await;
+    Err(why)
+}
+
+async fn dead_letter(started: &Started, outcome: Outcome) -> Result<Outcome, Unsettled> {
+    let Taken { context, settler, .. } = &started.taken;
+    context.settleable().await;
+    let settled = recorded(started, outcome, Settlement::DeadLetter);
+    // The next message of its line must not start while the broker may still bring this one back.
+    if context.config.order.is_kept() && !settler.is_carried_out().await {
+        return leave(&started.taken, Unsettled::ChannelClosed).await;
+    }
+    if settled.is_ok() {
+        let (queue, chain) = (&context.config.queue, &*started.chain.id);
+        tracing::warn!(
+            %queue, chain,
+            "no copy was accepted, so the broker parks the message as it is, without its last failure in the headers"
+        );
+    }
+    settled
+}

@@ -1,0 +1,58 @@
+//! A delivery whose attempt has started: its chain's trace goes on, and the attempt's span is open.
+
+use crate::consume::context::QueueContext;
+use crate::consume::taken::Taken;
+use crate::message::Delivery;
+use crate::telemetry::chain::Chain;
+use crate::telemetry::spans::{CameBack, ProcessSpan};
+use crate::timestamp::Timestamp;
+
+/// A delivery, with its place in the trace of its chain.
+pub(crate) struct Started {
+    pub(crate) taken: Taken,
+    pub(crate) chain: Box<Chain>,
+    pub(crate) span: ProcessSpan,
+    /// Whether it may have killed processes before, and a span says so.
+    pub(crate) is_recorded_suspect: bool,
+}
+
+/// Opens the span of an attempt. The result is boxed, because the task of a delivery should stay
+/// small.
+pub(crate) fn start(mut taken: Taken) -> Box<Started> {
+    let mut chain = continue_chain(&mut taken);
+    let Taken { context, delivery, .. } = &taken;
+    let is_recorded_suspect = taken.unanswered.is_some_and(|unanswered| {
+        let limit =
+            context.contract.counts_deliveries.then_some(context.config.policy.delivery_limit);
+        context.tracer.came_back(&mut chain, delivery, CameBack { unanswered, limit })
+    });
+    let span = context.tracer.process(&chain, delivery);
+    Box::new(Started { taken, chain, span, is_recorded_suspect })
+}
+
+/// The delivery's chain. For a message that has just returned from a wait, records the wait and how
+/// late it ended.
+fn continue_chain(taken: &mut Taken) -> Box<Chain> {
+    let Taken { context, delivery, received, chain: held, .. } = taken;
+    let (is_held, received) = (held.is_some(), *received);
+    let mut chain =
+        held.take().unwrap_or_else(|| Box::new(chain_from_headers(context, delivery, received)));
+    if let Some(wait) = delivery.ledger.wait.filter(|_| is_held || !delivery.redelivered) {
+        let (holder, ended) = match is_held {
+            true => (context.config.queue.clone(), Timestamp::now()),
+            false => (context.names.holder(wait.path, wait.leg), received),
+        };
+        context.tracer.waited(&mut chain, delivery, &holder, ended);
+        if delivery.ledger.wait_unfinished.is_none() {
+            context.metrics.wait_ended(ended.since(wait.due));
+        }
+    }
+    chain
+}
+
+fn chain_from_headers(context: &QueueContext, delivery: &Delivery, received: Timestamp) -> Chain {
+    let mut ignored = Vec::new();
+    let chain = context.tracer.chain(delivery, received, &mut ignored);
+    context.malformed.note(&context.config.queue, &delivery.properties, ignored);
+    chain
+}
