@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::broker::connection::Link;
 use crate::broker::name::short;
 use crate::consume::failure_log::FailureLog;
+use crate::consume::line::Line;
 use crate::consume::malformed::Malformed;
 use crate::consume::receipts::Receipts;
 use crate::consume::summary::LiveSummary;
@@ -32,6 +33,7 @@ const LONGEST_ENDING: Duration = Duration::from_secs(2);
 /// What the deliveries of one queue have in common.
 pub(crate) struct QueueContext {
     pub(crate) config: QueueConfig,
+    pub(crate) line: Line,
     pub(crate) contract: Contract,
     pub(crate) addresses: ShortNames,
     pub(crate) names: Names,
@@ -128,6 +130,7 @@ impl QueueContext {
             ),
             metrics,
             state,
+            line: Line::of(&config.order),
             source: Arc::new(Source { queue: config.queue.clone(), policy: config.policy.clone() }),
             contract,
             names,

@@ -79,14 +79,10 @@ async fn until_deadline(taken: &Taken, outcome: Outcome) {
     }
     let publishing = &taken.context.publishing;
     let Settler { arrived, settle_limit, .. } = taken.settler;
-    let (is_ordered, now) = (taken.context.config.order.is_kept(), clock::now());
-    let mut deadline = CopyDeadline::new(
-        is_ordered,
-        arrived.into_std(),
-        settle_limit,
-        now,
-        publishing.answer_timeout(),
-    );
+    let (answer_timeout, now) = (publishing.answer_timeout(), clock::now());
+    let line = taken.context.line;
+    let until = line.copy_until(arrived.into_std(), settle_limit, now, answer_timeout);
+    let mut deadline = CopyDeadline::new(until, answer_timeout);
     while let Some(at) = deadline.ask_again_at(clock::now(), publishing.state().is_blocked) {
         tokio::time::sleep_until(at.into()).await;
     }

@@ -21,23 +21,8 @@ pub(crate) struct CopyDeadline {
 }
 
 impl CopyDeadline {
-    /// For the copy, sent now, of a delivery that has to be settled within `settle_limit` of its
-    /// arrival.
-    ///
-    /// In an ordered queue the copy has half of that time, because the deliveries behind it need
-    /// time as well. Such a delivery may have waited behind others for longer. So its copy is
-    /// awaited a little in any case, if the broker usually takes no longer to answer.
-    pub(crate) fn new(
-        is_ordered: bool,
-        arrived: Instant,
-        settle_limit: Duration,
-        now: Instant,
-        answer_timeout: Duration,
-    ) -> Self {
-        let until = match is_ordered {
-            true => (arrived + settle_limit / 2).max(now + answer_timeout.min(settle_limit / 20)),
-            false => (arrived + settle_limit).max(now),
-        };
+    /// Without an alarm, it is over at `until`.
+    pub(crate) fn new(until: Instant, answer_timeout: Duration) -> Self {
         Self { until, ends: until, answer_timeout }
     }
 
@@ -67,34 +52,12 @@ mod tests {
     fn is_given_up_after(alarm_ends: Duration) -> Duration {
         let sent = Instant::now();
         let mut now = sent;
-        let mut deadline = CopyDeadline::new(false, sent, LIMIT, now, ANSWER_TIMEOUT);
+        let mut deadline = CopyDeadline::new(sent + LIMIT, ANSWER_TIMEOUT);
         while let Some(at) = deadline.ask_again_at(now, now < sent + alarm_ends) {
             assert!(at > now, "time passes");
             now = at;
         }
         now - sent
-    }
-
-    #[test]
-    fn in_an_ordered_queue_a_copy_has_half_of_the_time_and_a_little_in_any_case() {
-        let arrived = Instant::now();
-        let given = |is_ordered, waited, limit| {
-            let now = arrived + waited;
-            CopyDeadline::new(is_ordered, arrived, limit, now, ANSWER_TIMEOUT).until - now
-        };
-        assert_eq!(
-            [true, false].map(|is_ordered| given(is_ordered, Duration::ZERO, LIMIT)),
-            [LIMIT / 2, LIMIT]
-        );
-        assert_eq!(
-            [true, false].map(|is_ordered| given(is_ordered, LIMIT, LIMIT)),
-            [LIMIT / 20, Duration::ZERO]
-        );
-        assert_eq!(
-            given(true, 20 * LIMIT, 20 * LIMIT),
-            ANSWER_TIMEOUT,
-            "the broker usually takes no longer"
-        );
     }
 
     #[test]

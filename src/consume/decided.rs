@@ -1,7 +1,7 @@
 //! What is to be done with a delivery. A decision is interpreted here and nowhere else: its verdict
 //! says all that follows.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use crate::broker::acks::Settlement;
 use crate::clock;
@@ -68,10 +68,9 @@ fn limits(taken: &Taken) -> Limits {
     let held_for = arrived.elapsed();
     let hold = context.hold_limit.map(|limit| Hold {
         max_asked: limit.saturating_sub(held_for),
-        time_left: match context.config.order.is_kept() {
-            true => Some(Duration::MAX),
-            false => settle_limit.checked_sub(held_for + context.config.handler_timeout),
-        },
+        time_left: context
+            .line
+            .longest_hold(*settle_limit, held_for + context.config.handler_timeout),
         redeliveries: context.contract.redeliveries_of(delivery),
     });
     // A quorum queue counts its returns in the message's headers.

@@ -237,11 +237,9 @@ impl Intake {
         });
         drop(inbox);
         for (ticket, taken) in started {
-            // A handler of an ordered queue ends with its channel: the message may already be with
-            // another process, and so may those behind it.
-            let is_ordered = taken.context.config.order.is_kept();
+            let outlives_session = taken.context.line.lets_handlers_outlive_the_session();
             let aborted =
-                if is_ordered { &taken.settler.session_ended } else { &self.aborted }.clone();
+                if outlives_session { &self.aborted } else { &taken.settler.session_ended }.clone();
             let slot = Slot { intake: self.clone(), ticket: Some(ticket), has_run: false };
             (self.spawn)(taken, slot, aborted);
         }
@@ -308,11 +306,9 @@ impl Slot {
 
 /// Hands back a delivery whose handler ended while the service was stopping.
 fn hand_back_last(taken: &Taken) {
-    // An ordered queue's deliveries go back, in their order, when the channel closes.
-    let goes_back = if taken.context.config.order.is_kept() {
-        !taken.settler.session_ended.is_cancelled()
-    } else {
-        taken.hand_back()
+    let goes_back = match taken.context.line.lets_one_return() {
+        true => taken.hand_back(),
+        false => !taken.settler.session_ended.is_cancelled(),
     };
     if goes_back {
         taken.context.summary.update(|summary| summary.handed_back += 1);

@@ -20,6 +20,7 @@ mod handled;
 mod held;
 pub(crate) mod inbox;
 pub(crate) mod intake;
+mod line;
 pub(crate) mod malformed;
 pub(crate) mod receipts;
 pub(crate) mod session;

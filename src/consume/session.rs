@@ -25,6 +25,7 @@ use crate::consume::ack_timeout::AckTimeout;
 use crate::consume::context::{InFlight, QueueContext};
 use crate::consume::inbox::{QueueIndex, Take, is_near_limit};
 use crate::consume::intake::Intake;
+use crate::consume::line::Line;
 use crate::consume::settler::{Settler, SettlingChannel};
 use crate::consume::taken::Taken;
 use crate::error::{Error, Problem};
@@ -146,7 +147,7 @@ impl<'a> Session<'a> {
             // message.
             self.queue.intake.lost(self.queue.index, error.is_by_delivery());
             self.session_ended.cancel();
-            if self.is_ordered() {
+            if !self.line().lets_one_return() {
                 self.close().await;
             }
             return Err(error);
@@ -155,8 +156,8 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    pub(crate) fn is_ordered(&self) -> bool {
-        self.queue.context.config.order.is_kept()
+    pub(crate) fn line(&self) -> Line {
+        self.queue.context.line
     }
 
     /// Asks for a message or gives the subscription its prefetch, as the inbox wants it, then
@@ -266,7 +267,7 @@ impl<'a> Session<'a> {
         if !*self.late.borrow() {
             return Ok(());
         }
-        if self.is_ordered() {
+        if !self.line().lets_one_return() {
             self.is_taken_back = true;
             let problem = "a message was held for nearly as long as the broker's consumer_timeout; closing the channel, to give back \
                            all in its order";

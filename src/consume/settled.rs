@@ -93,7 +93,7 @@ async fn dead_letter(started: &Started, outcome: Outcome) -> Result<Outcome, Uns
     context.settleable().await;
     let settled = recorded(started, outcome, Settlement::DeadLetter);
     // The next message of its line must not start while the broker may still bring this one back.
-    if context.config.order.is_kept() && !settler.is_carried_out().await {
+    if !context.line.lets_one_return() && !settler.is_carried_out().await {
         return leave(&started.taken, Unsettled::ChannelClosed).await;
     }
     if settled.is_ok() {

@@ -2,6 +2,7 @@
 //! clock.
 
 use crate::broker::acks::Settlement;
+use crate::consume::line::Line;
 use crate::consume::taken::Taken;
 use crate::retry::outcome::Outcome;
 use crate::settings::Declare;
@@ -74,7 +75,7 @@ impl Unsettled {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Original {
     pub(crate) declare: Declare,
-    pub(crate) is_ordered: bool,
+    pub(crate) line: Line,
     /// The broker's count of its returns, if it counts.
     pub(crate) redeliveries: Option<u32>,
     pub(crate) delivery_limit: u32,
@@ -87,7 +88,7 @@ impl Original {
         let config = &taken.context.config;
         Self {
             declare: config.declare,
-            is_ordered: config.order.is_kept(),
+            line: taken.context.line,
             redeliveries: taken.context.contract.redeliveries_of(&taken.delivery),
             delivery_limit: config.policy.delivery_limit,
             hand_back_by: taken.hand_back_by(),
@@ -106,15 +107,14 @@ pub(crate) fn without_copy(
     outcome: Outcome,
     original: Original,
 ) -> Option<Settlement> {
-    let Original { declare, is_ordered, redeliveries, delivery_limit, hand_back_by } = original;
+    let Original { declare, line, redeliveries, delivery_limit, hand_back_by } = original;
     let is_at_limit = || redeliveries.is_some_and(|count| count >= delivery_limit);
     match (why, outcome, declare) {
         // The broker has it again, or soon will.
         (Unsettled::SessionEnded | Unsettled::ChannelClosed, ..) => None,
         (Unsettled::Unpublishable, _, Declare::Own)
         | (Unsettled::Late, Outcome::Park(_), Declare::Own) => Some(Settlement::DeadLetter),
-        // Requeued by itself, it would be overtaken.
-        _ if is_ordered => None,
+        _ if !line.lets_one_return() => None,
         // The next process finds out whether a copy is accepted.
         (Unsettled::Stopped { .. }, ..) => Some(hand_back_by),
         // The queue may have no dead-letter exchange: past the limit the broker would delete the
@@ -136,10 +136,10 @@ mod tests {
     const WAIT: Outcome = Outcome::Wait(Duration::from_secs(1));
     const LIMIT: u32 = 10;
 
-    fn original(declare: Declare, is_ordered: bool, redeliveries: Option<u32>) -> Original {
+    fn original(declare: Declare, line: Line, redeliveries: Option<u32>) -> Original {
         Original {
             declare,
-            is_ordered,
+            line,
             redeliveries,
             delivery_limit: LIMIT,
             hand_back_by: Settlement::Nack,
@@ -149,10 +149,10 @@ mod tests {
     fn late(
         outcome: Outcome,
         declare: Declare,
-        is_ordered: bool,
+        line: Line,
         redeliveries: Option<u32>,
     ) -> Option<Settlement> {
-        without_copy(Unsettled::Late, outcome, original(declare, is_ordered, redeliveries))
+        without_copy(Unsettled::Late, outcome, original(declare, line, redeliveries))
     }
 
     #[test]
@@ -162,8 +162,8 @@ mod tests {
             [(PARK, Some(0)), (WAIT, Some(0)), (WAIT, Some(LIMIT)), (WAIT, None)]
         {
             let impossible = |declare| {
-                [false, true].map(|is_ordered| {
-                    let original = original(declare, is_ordered, count);
+                [Line::Free, Line::Ordered].map(|line| {
+                    let original = original(declare, line, count);
                     without_copy(Unsettled::Unpublishable, outcome, original)
                 })
             };
@@ -176,7 +176,7 @@ mod tests {
     fn what_could_not_be_parked_in_time_is_parked_by_the_broker_and_what_could_not_wait_comes_again()
      {
         for count in [0, LIMIT] {
-            let late = |outcome| late(outcome, Declare::Own, false, Some(count));
+            let late = |outcome| late(outcome, Declare::Own, Line::Free, Some(count));
             assert_eq!(late(PARK), Some(Settlement::DeadLetter));
             assert_eq!(late(WAIT), Some(Settlement::Requeue), "at the limit the broker parks it");
         }
@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn nothing_of_an_ordered_queue_comes_again_alone() {
         for count in [0, LIMIT] {
-            let late = |outcome, declare| late(outcome, declare, true, Some(count));
+            let late = |outcome, declare| late(outcome, declare, Line::Ordered, Some(count));
             assert_eq!(late(PARK, Declare::Own), Some(Settlement::DeadLetter));
             assert_eq!(late(WAIT, Declare::Own), None);
             assert_eq!([PARK, WAIT].map(|outcome| late(outcome, Declare::Existing)), [None; 2]);
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn a_message_of_an_existing_queue_is_not_rejected_past_the_limit_because_its_copy_is_late() {
         for outcome in [PARK, WAIT] {
-            let late = |count| late(outcome, Declare::Existing, false, count);
+            let late = |count| late(outcome, Declare::Existing, Line::Free, count);
             assert_eq!(
                 [0, LIMIT - 1].map(|count| late(Some(count))),
                 [Some(Settlement::Requeue); 2]
@@ -216,7 +216,7 @@ mod tests {
     fn what_the_broker_has_again_is_left_alone() {
         for declare in [Declare::Own, Declare::Existing] {
             for why in [Unsettled::SessionEnded, Unsettled::ChannelClosed] {
-                assert_eq!(without_copy(why, PARK, original(declare, false, Some(0))), None);
+                assert_eq!(without_copy(why, PARK, original(declare, Line::Free, Some(0))), None);
             }
         }
     }
@@ -230,9 +230,8 @@ mod tests {
             (WAIT, Declare::Existing, false),
         ] {
             let why = Unsettled::Stopped { may_be_stored };
-            let stopped = [false, true].map(|is_ordered| {
-                without_copy(why, outcome, original(declare, is_ordered, Some(LIMIT)))
-            });
+            let stopped = [Line::Free, Line::Ordered]
+                .map(|line| without_copy(why, outcome, original(declare, line, Some(LIMIT))));
             assert_eq!(stopped, [Some(Settlement::Nack), None]);
         }
     }

@@ -75,7 +75,7 @@ impl Worker {
     ///
     /// An ordered queue's handlers of the session before must have ended: its messages come again.
     async fn open(&self, was_taken_back: bool) -> Result<Session<'_>, Error> {
-        if self.queue.context.config.order.is_kept() {
+        if !self.queue.context.line.lets_handlers_outlive_the_session() {
             self.queue.intake.idle(self.queue.index).await;
         }
         if was_taken_back {
@@ -102,7 +102,7 @@ impl Worker {
         if is_lost {
             // They have nothing to settle any more.
             self.handlers_end().await;
-        } else if session.is_ordered() {
+        } else if !session.line().lets_one_return() {
             session.close().await;
         } else {
             self.queue.shutdown.within(session.flush_settlements()).await;

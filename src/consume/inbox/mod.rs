@@ -103,6 +103,8 @@ pub(crate) use requeued::Fingerprint;
 pub(crate) use rules::Rules;
 pub(crate) use suspicion::is_near_limit;
 
+use crate::consume::line::Line;
+
 /// All deliveries that a process holds, of all its queues.
 #[derive(Debug)]
 pub(crate) struct Inbox<T> {
@@ -221,7 +223,7 @@ impl<T> Inbox<T> {
     /// settled. Ask only after [`start`](Self::start) has returned `None`.
     pub(crate) fn take(&self, index: QueueIndex, now: Instant) -> Take {
         let queue = &self.queues[index.0];
-        if queue.rules.is_ordered {
+        if queue.rules.line == Line::Ordered {
             return Take::Window(queue.rules.prefetch);
         }
         if queue.is_asked() {

@@ -14,6 +14,7 @@ use super::proof::Says;
 use super::requeued::{Fingerprint, Requeued};
 use super::rules::Rules;
 use super::suspicion::{Rank, Redeliveries, is_near_limit, is_suspect};
+use crate::consume::line::Line;
 
 /// The number of no subscription: a get brought the delivery.
 const GOT: u64 = 0;
@@ -188,7 +189,7 @@ impl<T> QueueInbox<T> {
             has_plain: has_slot && has_plain,
             suspect: self.first_suspect().filter(|_| has_slot),
             at: self.next_at(now),
-            is_subscribed: !self.rules.is_ordered && self.is_subscribed(),
+            is_subscribed: self.rules.line == Line::Free && self.is_subscribed(),
         }
     }
 
@@ -325,14 +326,14 @@ impl<T> QueueInbox<T> {
         if tells {
             self.head = if is_fresh { Head::Fresh } else { Head::Unknown };
         }
-        let says = match (self.rules.is_ordered, is_fresh) {
-            (true, _) => Says::IsOrdered,
-            (false, true) => Says::IsFresh,
-            (false, false) => Says::MayHaveCrashed,
+        let says = match (self.rules.line, is_fresh) {
+            (Line::Ordered, _) => Says::IsOrdered,
+            (Line::Free, true) => Says::IsFresh,
+            (Line::Free, false) => Says::MayHaveCrashed,
         };
         let waiting =
             Waiting { item, redeliveries, subscription, since: now, is_suspect, says, place: None };
-        if self.rules.is_ordered {
+        if self.rules.line == Line::Ordered {
             self.filling.get_or_insert_with(|| FillUp::begin(now)).arrived(now);
             self.suspects_in_line += usize::from(is_suspect);
             self.lines.arrive(waiting.item.order_key(), waiting, now);
@@ -359,7 +360,10 @@ impl<T> QueueInbox<T> {
     }
 
     pub(super) fn waiting(&self) -> usize {
-        let started = if self.rules.is_ordered { self.running.len() } else { 0 };
+        let started = match self.rules.line {
+            Line::Ordered => self.running.len(),
+            Line::Free => 0,
+        };
         let in_lines = self.lines.len().saturating_sub(started);
         self.plain.len() + self.suspects.len() + self.due.len() + in_lines
     }
@@ -400,12 +404,12 @@ impl<T> QueueInbox<T> {
 
     /// Starts the suspect that is to run first. Takes a slot, which has to be free.
     pub(super) fn start_suspect(&mut self, number: u64, now: Instant) -> Option<T> {
-        let waiting = match self.rules.is_ordered {
-            true => {
+        let waiting = match self.rules.line {
+            Line::Ordered => {
                 let (place, _) = self.suspect_in_line()?;
                 Waiting { place: Some(place), ..self.lines.take(place)? }
             }
-            false => self.suspects.pop_first()?.1,
+            Line::Free => self.suspects.pop_first()?.1,
         };
         Some(self.run(waiting, true, number, now))
     }
@@ -512,7 +516,7 @@ impl<T> QueueInbox<T> {
     where
         T: Fingerprint,
     {
-        if self.rules.is_ordered || self.late_at().is_none_or(|at| at > now) {
+        if !self.rules.line.lets_one_return() || self.late_at().is_none_or(|at| at > now) {
             return Vec::new();
         }
         let limit = self.rules.start_limit;
@@ -533,7 +537,7 @@ impl<T> QueueInbox<T> {
         let others = first.map(|waiting| waiting.since).chain(self.lines.oldest());
         let oldest = suspect.into_iter().chain(others).min()?;
         let limit = self.rules.start_limit;
-        let has_copy = self.rules.is_ordered && !self.ended.is_empty();
+        let has_copy = self.rules.line == Line::Ordered && !self.ended.is_empty();
         let more = if has_copy { (limit / 40).min(SETTLED_WITHIN) } else { Duration::ZERO };
         Some(oldest + limit + more)
     }

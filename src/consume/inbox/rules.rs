@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::consume::line::Line;
 use crate::settings::{QueueConfig, settle_limit};
 use crate::wait::WaitStrategy;
 
@@ -21,8 +22,8 @@ pub(crate) struct Rules {
     pub(crate) start_limit: Duration,
     /// How long a handler may run.
     pub(crate) handler_timeout: Duration,
-    /// Whether messages with the same key run in order, one at a time.
-    pub(crate) is_ordered: bool,
+    /// In an ordered queue, messages with one key run one after the other.
+    pub(crate) line: Line,
     /// Whether the broker counts the deliveries of a message.
     pub(crate) counts_deliveries: bool,
     /// Whether single messages may be asked for.
@@ -39,20 +40,20 @@ const SURELY_HANDLED: Duration = Duration::from_secs(150);
 
 impl Rules {
     pub(crate) fn of(config: &QueueConfig, ack_timeout: Duration) -> Self {
-        let (is_ordered, most) = (config.order.is_kept(), config.max_unsettled(ack_timeout));
+        let (line, most) = (Line::of(&config.order), config.max_unsettled(ack_timeout));
         let may_hold = config.policy.strategy.kind() == WaitStrategy::InProcess;
         let is_short = ack_timeout <= USUAL_ACK_TIMEOUT || config.handler_timeout <= SURELY_HANDLED;
         Self {
             prefetch: most,
             concurrency: config.concurrency.min(most),
-            is_ordered,
+            line,
             delivery_limit: config.policy.delivery_limit,
             immediate: config.policy.immediate,
             start_limit: Self::start_limit(config, ack_timeout),
             handler_timeout: config.handler_timeout,
             counts_deliveries: config.counts_deliveries,
             // The queue of a single active consumer refuses gets.
-            can_get: !is_ordered && !may_hold && is_short,
+            can_get: line == Line::Free && !may_hold && is_short,
         }
     }
 
@@ -66,8 +67,7 @@ impl Rules {
     /// is half of the timeout: most handlers take less than all of their time.
     pub(crate) fn start_limit(config: &QueueConfig, ack_timeout: Duration) -> Duration {
         let limit = settle_limit(ack_timeout);
-        if config.order.is_kept() {
-            // What an ordered queue holds can only go back all together.
+        if !Line::of(&config.order).lets_one_return() {
             return limit;
         }
         let free = limit.saturating_sub(config.handler_timeout);
@@ -176,10 +176,10 @@ mod tests {
             let config = settings.resolve().unwrap().queue("orders").unwrap();
             let rules = Rules::of(&config, settings.broker.consumer_timeout);
             assert!(!rules.can_get);
-            let Rules { prefetch, concurrency, is_ordered, start_limit, .. } = rules;
-            (prefetch, concurrency, is_ordered, start_limit.as_secs())
+            let Rules { prefetch, concurrency, line, start_limit, .. } = rules;
+            (prefetch, concurrency, line, start_limit.as_secs())
         };
-        assert_eq!(of(Order::Queue), (1, 1, true, 1_770));
-        assert_eq!(of(Order::RoutingKey), (35, 10, true, 1_770));
+        assert_eq!(of(Order::Queue), (1, 1, Line::Ordered, 1_770));
+        assert_eq!(of(Order::RoutingKey), (35, 10, Line::Ordered, 1_770));
     }
 }

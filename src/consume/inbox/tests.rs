@@ -24,7 +24,7 @@ const RULES: Rules = Rules {
     immediate: 1,
     start_limit: Duration::from_secs(900),
     handler_timeout: Duration::from_secs(60),
-    is_ordered: false,
+    line: Line::Free,
     counts_deliveries: true,
     can_get: true,
 };
@@ -125,7 +125,7 @@ proptest! {
         let rules = Rules { prefetch, concurrency: concurrency.min(prefetch), delivery_limit: limit, immediate, ..RULES };
         let mut inbox = Inbox::new(draw);
         // The last queue is ordered.
-        let queues: Vec<_> = (0..3).map(|queue| inbox.add(Rules { is_ordered: queue == 2, ..rules })).collect();
+        let queues: Vec<_> = (0..3).map(|queue| inbox.add(Rules { line: if queue == 2 { Line::Ordered } else { Line::Free }, ..rules })).collect();
         let mut now = Instant::now();
         queues.iter().for_each(|queue| inbox.opened(*queue, now));
         let mut fates: HashMap<u64, Fate> = HashMap::new();

@@ -9,7 +9,7 @@ fn left_after_two_crashes(poison: u64, counts: [u32; 2]) -> Vec<u64> {
     let (now, mut left) = (Instant::now(), (0..9).collect::<Vec<u64>>());
     for count in counts {
         let mut inbox = Inbox::new(0);
-        let queue = inbox.add(Rules { is_ordered: true, ..RULES });
+        let queue = inbox.add(Rules { line: Line::Ordered, ..RULES });
         inbox.subscribed(queue, window(&inbox, queue, now), now);
         for item in &left {
             inbox.arrive(queue, Some(count), now, *item);
@@ -47,7 +47,7 @@ fn without_a_count_the_order_of_suspect_lines_depends_on_the_process() {
     let first = |draw| {
         let (mut inbox, now) = (Inbox::new(draw), Instant::now());
         let queue = inbox.add(Rules {
-            is_ordered: true,
+            line: Line::Ordered,
             counts_deliveries: false,
             immediate: 0,
             prefetch: 3,
@@ -63,7 +63,7 @@ fn without_a_count_the_order_of_suspect_lines_depends_on_the_process() {
 #[test]
 fn an_ordered_queue_keeps_its_prefetch_whatever_the_other_queues_bring() {
     let (mut inbox, now) = (Inbox::new(0), Instant::now());
-    let (ordered, other) = (inbox.add(Rules { is_ordered: true, ..RULES }), inbox.add(RULES));
+    let (ordered, other) = (inbox.add(Rules { line: Line::Ordered, ..RULES }), inbox.add(RULES));
     inbox.subscribed(ordered, RULES.prefetch, now);
     inbox.arrive(other, Some(9), now, 1);
     assert_eq!(window(&inbox, ordered, now), RULES.prefetch);
@@ -80,7 +80,7 @@ fn an_ordered_queue_keeps_its_prefetch_whatever_the_other_queues_bring() {
 #[test]
 fn what_has_waited_between_two_attempts_is_no_suspect_of_an_ordered_queue_unless_it_was_one() {
     let (mut inbox, now) = (Inbox::new(0), Instant::now());
-    let queue = inbox.add(Rules { is_ordered: true, ..RULES });
+    let queue = inbox.add(Rules { line: Line::Ordered, ..RULES });
     inbox.arrive(queue, Some(0), now, 0);
     let (ticket, plain) = started(&mut inbox, now);
     assert_eq!(inbox.hold(ticket, plain, now + seconds(1), now), None);
@@ -91,7 +91,7 @@ fn what_has_waited_between_two_attempts_is_no_suspect_of_an_ordered_queue_unless
 #[test]
 fn a_line_goes_on_when_its_first_is_settled_and_not_while_that_waits() {
     let (mut inbox, now) = (Inbox::new(0), Instant::now());
-    let queue = inbox.add(Rules { is_ordered: true, ..RULES });
+    let queue = inbox.add(Rules { line: Line::Ordered, ..RULES });
     [0, 3].into_iter().for_each(|item| inbox.arrive(queue, Some(0), now, item));
     let (ticket, first) = started(&mut inbox, now);
     assert_eq!(first, 0);
@@ -110,7 +110,7 @@ fn suspects_of_an_ordered_queue_wait_for_the_rest_of_its_window_but_not_for_long
     let millis = Duration::from_millis;
     let subscribed = |now| {
         let mut inbox = Inbox::new(0);
-        let queue = inbox.add(Rules { is_ordered: true, prefetch: 3, ..RULES });
+        let queue = inbox.add(Rules { line: Line::Ordered, prefetch: 3, ..RULES });
         inbox.subscribed(queue, 3, now);
         inbox.arrive(queue, Some(6), now, 2);
         assert!(inbox.start(now).is_none(), "others may come that are to run first");
@@ -131,7 +131,7 @@ fn suspects_of_an_ordered_queue_wait_for_the_rest_of_its_window_but_not_for_long
 #[test]
 fn a_copy_that_is_on_its_way_gets_a_moment_before_an_ordered_queue_gives_all_back() {
     let (mut inbox, now) = (Inbox::new(0), Instant::now());
-    let queue = inbox.add(Rules { is_ordered: true, ..RULES });
+    let queue = inbox.add(Rules { line: Line::Ordered, ..RULES });
     for item in 0..2 {
         inbox.arrive(queue, Some(0), now, item);
     }
