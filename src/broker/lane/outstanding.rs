@@ -7,9 +7,8 @@ use lapin::Confirmation;
 
 use super::CopyId;
 use super::cause::Cause;
-use super::not_taken::NotTaken;
 use super::outgoing::Outgoing;
-use super::returns::{Confirm, Returns, owners};
+use super::returns::{Confirm, Judged, Returns, owners};
 
 /// The copies under way on one lane.
 #[derive(Default)]
@@ -35,12 +34,9 @@ impl Outstanding {
         id
     }
 
-    /// Judges all results that have arrived by now. Returns which copies were taken and which not,
-    /// and why the lane has ended, if it has: then none of the others is answered.
-    pub(super) fn judge(
-        &mut self,
-        results: Vec<PublishResult>,
-    ) -> (Vec<(CopyId, Result<(), NotTaken>)>, Option<Cause>) {
+    /// Judges all results that have arrived by now. Returns which copies the broker has taken, and
+    /// why the lane has ended, if it has.
+    pub(super) fn judge(&mut self, results: Vec<PublishResult>) -> (Vec<Judged>, Option<Cause>) {
         self.awaited = self.awaited.saturating_sub(results.len());
         let (mut confirms, mut returned, mut failed) = (Vec::new(), Vec::new(), Vec::new());
         for (id, result) in results {
@@ -89,6 +85,7 @@ mod tests {
     use lapin::{BasicProperties, ErrorKind};
     use proptest::prelude::*;
 
+    use super::super::not_taken::NotTaken;
     use super::*;
     use crate::inputs::inputs;
 
@@ -133,7 +130,7 @@ mod tests {
         failed(id, code, "closed")
     }
 
-    fn taken(judged: &[(CopyId, Result<(), NotTaken>)]) -> Vec<CopyId> {
+    fn taken(judged: &[Judged]) -> Vec<CopyId> {
         judged.iter().filter(|(_, taken)| taken.is_ok()).map(|(id, _)| *id).collect()
     }
 

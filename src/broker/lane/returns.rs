@@ -32,6 +32,9 @@ pub(super) struct Returns {
     doubtful: BTreeSet<CopyId>,
 }
 
+/// Whether the broker has taken a copy.
+pub(super) type Judged = (CopyId, Result<(), NotTaken>);
+
 /// An ack or a nack.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Confirm {
@@ -44,11 +47,7 @@ impl Returns {
     /// What some confirms amount to. `returned` are the owners of the returns that they brought.
     /// All confirms that have come by now have to be judged together: a return may be brought by
     /// any of them.
-    pub(super) fn judge(
-        &mut self,
-        confirms: &[Confirm],
-        returned: &[CopyId],
-    ) -> Vec<(CopyId, Result<(), NotTaken>)> {
+    pub(super) fn judge(&mut self, confirms: &[Confirm], returned: &[CopyId]) -> Vec<Judged> {
         for id in returned {
             // One that is doubtful was acked already.
             if !self.doubtful.remove(id) {
