@@ -11,7 +11,7 @@ pub use crate::broker::connection::Link;
 pub use crate::broker::declare::table;
 pub use crate::broker::delayed_retry::knows_delayed_retry;
 pub use crate::broker::dial;
-pub use crate::broker::lane::{CopyId, Lane, Outgoing, PublishResult};
+pub use crate::broker::lane::{Lane, NotTaken, Outgoing};
 pub use crate::broker::look::{look_at, look_on};
 pub use crate::broker::name::short;
 pub use crate::broker::open::password;

@@ -32,6 +32,10 @@ impl Problem {
         self.cause()?.downcast_ref()
     }
 
+    pub(crate) fn text(&self) -> &str {
+        &self.0.text
+    }
+
     #[doc(hidden)]
     pub fn new(text: impl Into<String>, cause: impl Error + Send + Sync + 'static) -> Self {
         Self(Arc::new(Inner { text: text.into(), cause: Some(Box::new(cause)) }))

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use futures_util::future::Either;
 use tokio::sync::{
     MutexGuard, Notify, RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore, SemaphorePermit,
-    oneshot, watch,
+    watch,
 };
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -16,16 +16,13 @@ use super::NotPublished;
 use super::exchange::Exchange;
 use super::patience::Patience;
 use super::publishing_connection::{NEWS_LIMIT, PublishingConnection, USUAL_ANSWER_TIME};
-use super::retries::{Next, Retries, SendError, Verdict, Way};
-use super::running_lane::{RunningLane, SendAnswer};
+use super::retries::{Next, Retries, Suspicion, Verdict, Way};
 use super::shared::{Shared, TRIALS};
 use super::trouble::CopyTrouble;
 use super::upkeep::keep;
 use crate::broker::connection::{Link, pause, unblocked};
 use crate::broker::keeper::Keeper;
-use crate::broker::lane::Outgoing;
-use crate::broker::lane::cause::Trouble;
-use crate::clock;
+use crate::broker::lane::{Lane, NotTaken, Outgoing};
 
 /// Publishes copies, each until the broker has confirmed it.
 #[derive(Clone)]
@@ -34,7 +31,7 @@ pub(crate) struct CopyPublisher(Arc<Shared>);
 /// What a copy is sent with.
 struct Admission<'a> {
     connection: Arc<PublishingConnection>,
-    lane: RunningLane,
+    lane: Lane,
     has_own_lane: bool,
     guards: Guards<'a>,
 }
@@ -100,25 +97,25 @@ impl CopyPublisher {
             };
             let sent = match admitted {
                 Ok(admission) => send(&exchange, &copy, admission, &mut in_trouble).await,
-                Err(error) => Err(error),
+                Err(why) => Err((why, Suspicion::Unlikely)),
             };
-            let Err(error) = sent else { return Ok(()) };
-            let Verdict { next, trouble, takes_none } = retries.after(&error);
-            if let Some(trouble) = trouble {
-                in_trouble.note(trouble, error.text());
+            let Err((why, suspicion)) = sent else { return Ok(()) };
+            let Verdict { next, is_trouble, takes_none } = retries.after(&why, suspicion);
+            if is_trouble {
+                in_trouble.not_taken(&why);
             }
             if takes_none {
                 exchange.mark_in_doubt();
             }
-            if trouble.is_some_and(Trouble::asks_for_repair) {
+            if why.asks_for_repair() {
                 exchange.request_repair();
                 self.0.repair_wanted.notify_one();
             }
             if next == Next::Unpublishable {
-                let text = error.text().unwrap_or_default().to_owned();
-                return Err(NotPublished::Unpublishable(text));
+                let text = why.cause().map(|cause| cause.problem.to_string());
+                return Err(NotPublished::Unpublishable(text.unwrap_or_default()));
             }
-            if !matches!(error, SendError::NotSent | SendError::NoLane(_)) {
+            if !matches!(why, NotTaken::NotSent | NotTaken::NoLane(_)) {
                 (self.0.retried)(&exchange.name);
             }
             if let Next::AfterPause { tries } = next {
@@ -136,7 +133,7 @@ impl CopyPublisher {
         &'a self,
         exchange: &'a Exchange,
         way: Way,
-    ) -> Result<Admission<'a>, SendError> {
+    ) -> Result<Admission<'a>, NotTaken> {
         let Shared { may_break, alone, trials, .. } = &*self.0;
         loop {
             let connection = self.0.connected().await;
@@ -167,18 +164,9 @@ impl CopyPublisher {
             if !may_send() {
                 continue;
             }
-            let opened = match has_own_lane {
-                true => RunningLane::open(&connection).await,
-                false => exchange.lane(&connection).await,
-            };
-            let lane = match opened {
-                Ok(lane) => lane,
-                Err(cause) => {
-                    return Err(connection
-                        .end_of_lane(cause)
-                        .await
-                        .map_or(SendError::NotSent, SendError::NoLane));
-                }
+            let lane = match has_own_lane {
+                true => connection.open_lane().await?,
+                false => exchange.lane(&connection).await?,
             };
             if may_send() {
                 return Ok(Admission {
@@ -198,62 +186,51 @@ async fn send(
     copy: &Arc<Outgoing>,
     Admission { connection, lane, has_own_lane, guards }: Admission<'_>,
     in_trouble: &mut CopyTrouble<'_>,
-) -> Result<(), SendError> {
-    let (sent_at, answer) = (connection.note_send(), lane.send(copy.clone()));
+) -> Result<(), (NotTaken, Suspicion)> {
+    let (sent_at, answer) = (connection.note_send(), lane.send_unless_blocked(copy.clone()));
     // The lane goes on for as long as somebody waits for its answer.
     drop(lane);
-    let answer =
-        answer_to(&connection, answer, guards, in_trouble).await.ok_or(SendError::NotSent)?;
-    if !matches!(answer, SendAnswer::Closed(_)) {
+    let answer = match answer_to(&connection, answer, guards, in_trouble).await {
+        Err(NotTaken::LaneClosed(cause)) => Err(connection.not_taken(cause).await),
+        answer => answer,
+    };
+    if matches!(answer, Ok(()) | Err(NotTaken::Refused | NotTaken::Returned)) {
         // Any answer shows that the exchange exists and may be written to.
         exchange.clear_doubt(sent_at);
     }
-    match answer {
-        SendAnswer::Confirmed => {
-            connection.note_confirm();
-            exchange.troubles.accepted();
-            if has_own_lane {
-                exchange.renew_lane();
-            }
-            Ok(())
+    if answer.is_ok() {
+        connection.note_confirm();
+        exchange.troubles.accepted();
+        if has_own_lane {
+            exchange.renew_lane();
         }
-        SendAnswer::Refused => Err(SendError::Refused),
-        SendAnswer::Returned => Err(SendError::Returned),
-        SendAnswer::Closed(cause) => Err(match connection.end_of_lane(cause).await {
-            Ok(cause) => SendError::LaneClosed {
-                cause,
-                was_slow: clock::elapsed(sent_at) >= USUAL_ANSWER_TIME,
-            },
-            Err(cause) => {
-                SendError::Disconnected { cause, suspicion: connection.suspicion(sent_at) }
-            }
-        }),
     }
+    answer.map_err(|why| (why, connection.suspicion(sent_at)))
 }
 
-/// Waits for the answer to a copy. `None` if it was not sent. Drops `guards` once the copy is
-/// unlikely to break anything any more.
+/// Waits for the answer to a copy. Drops `guards` once the copy is unlikely to break anything any
+/// more.
 async fn answer_to<T>(
     connection: &Arc<PublishingConnection>,
-    mut answer: oneshot::Receiver<SendAnswer>,
+    mut answer: impl Future<Output = Result<(), NotTaken>> + Unpin,
     guards: T,
     in_trouble: &mut CopyTrouble<'_>,
-) -> Option<SendAnswer> {
+) -> Result<(), NotTaken> {
     let (mut guards, mut may_still_break) =
         (Some(guards), pin!(connection.unblocked_for(USUAL_ANSWER_TIME)));
     loop {
         tokio::select! {
             biased;
-            answer = &mut answer => return answer.ok(),
+            answer = &mut answer => return answer,
             cause = connection.ended() => {
                 // The lane may still have to pass on an answer that came before the end.
                 let answer = timeout(NEWS_LIMIT, answer).await;
-                return answer.map_or(Some(SendAnswer::Closed(cause)), Result::ok);
+                return answer.unwrap_or(Err(NotTaken::LaneClosed(cause)));
             }
             () = &mut may_still_break, if guards.is_some() => guards = None,
             () = connection.unblocked_for(connection.answer_timeout) => {
                 // The confirm may still come, and sending the copy again would store it twice.
-                in_trouble.note(Trouble::Unconfirmed, None);
+                in_trouble.unconfirmed();
                 connection.probe();
             }
         }

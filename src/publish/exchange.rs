@@ -6,10 +6,9 @@ use std::time::Instant;
 use tokio::sync::{Mutex, MutexGuard, watch};
 
 use super::publishing_connection::PublishingConnection;
-use super::running_lane::RunningLane;
 use super::trouble::Troubles;
 use crate::broker::connection::pause;
-use crate::broker::lane::cause::Cause;
+use crate::broker::lane::{Lane, NotTaken};
 use crate::clock;
 
 /// An exchange. It has a lane of its own, so a 403 or 404 that closes the lane is about this
@@ -17,7 +16,7 @@ use crate::clock;
 pub(super) struct Exchange {
     pub(super) name: String,
     pub(super) troubles: Troubles,
-    lane: Mutex<Option<RunningLane>>,
+    lane: Mutex<Option<Lane>>,
     state: watch::Sender<State>,
     /// Held by the copy that finds out whether the exchange takes copies again.
     finding_out: Mutex<()>,
@@ -66,12 +65,12 @@ impl Exchange {
     pub(super) async fn lane(
         &self,
         connection: &Arc<PublishingConnection>,
-    ) -> Result<RunningLane, Cause> {
+    ) -> Result<Lane, NotTaken> {
         let mut present = self.lane.lock().await;
-        if let Some(lane) = present.as_ref().filter(|lane| lane.serves(connection)) {
+        if let Some(lane) = present.as_ref().filter(|lane| connection.has(lane)) {
             return Ok(lane.clone());
         }
-        let lane = RunningLane::open(connection).await?;
+        let lane = connection.open_lane().await?;
         *present = Some(lane.clone());
         Ok(lane)
     }

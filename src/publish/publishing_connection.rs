@@ -9,12 +9,14 @@ use std::time::{Duration, Instant};
 use futures_util::stream::BoxStream;
 use futures_util::{FutureExt, StreamExt};
 use lapin::Event;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 use super::retries::Suspicion;
+use crate::broker::channel::is_replaced;
 use crate::broker::client::Connection;
-use crate::broker::lane;
 use crate::broker::lane::cause::{Blame, Cause};
+use crate::broker::lane::{Lane, NotTaken};
+use crate::broker::queued::queued;
 use crate::clock;
 use crate::lock::lock;
 
@@ -34,7 +36,7 @@ pub(super) struct PublishingConnection {
     /// How long the broker may take to answer anything.
     pub(super) answer_timeout: Duration,
     /// Each of its lanes has a clone.
-    pub(super) lanes: Arc<()>,
+    lanes: Arc<()>,
     /// Why it has ended, and when that was noticed.
     end: watch::Sender<Option<(Cause, Instant)>>,
     last_send: Mutex<Instant>,
@@ -76,13 +78,18 @@ impl PublishingConnection {
                 }
                 event = events.next() => match event {
                     Some(Event::ConnectionBlocked(cause)) => {
-                        tracing::warn!(%cause, "the broker blocks publishing; copies wait until its alarm is over");
+                        tracing::warn!(
+                            %cause,
+                            "the broker blocks publishing; copies wait until its alarm is over"
+                        );
                     }
-                    Some(Event::ConnectionUnblocked) => tracing::info!("the broker accepts copies again"),
+                    Some(Event::ConnectionUnblocked) => {
+                        tracing::info!("the broker accepts copies again");
+                    }
                     // lapin also reports channel errors here. One that is read after the connection
                     // has ended is not why it ended.
                     Some(Event::Error(error)) if !self.connection.is_open() => {
-                        let cause = lane::cause(&error);
+                        let cause = Cause::from(&error);
                         if !cause.is_of_channel() {
                             self.end(cause);
                         }
@@ -100,7 +107,7 @@ impl PublishingConnection {
 
     /// Runs something in a task. A panic in it becomes one of [`run`](Self::run), which ends the
     /// service.
-    pub(super) fn spawn(self: &Arc<Self>, task: impl Future<Output = ()> + Send + 'static) {
+    fn spawn(self: &Arc<Self>, task: impl Future<Output = ()> + Send + 'static) {
         let connection = self.clone();
         tokio::spawn(async move {
             if let Err(panic) = AssertUnwindSafe(task).catch_unwind().await {
@@ -111,7 +118,7 @@ impl PublishingConnection {
     }
 
     /// Ends it, unless it has ended already.
-    pub(super) fn end(&self, cause: Cause) {
+    fn end(&self, cause: Cause) {
         self.end.send_if_modified(|end| {
             let is_first = end.is_none();
             end.get_or_insert_with(|| (cause, clock::now()));
@@ -131,9 +138,60 @@ impl PublishingConnection {
         end.ok().and_then(|end| end.clone()).map_or_else(|| Cause::of(ENDED), |(cause, _)| cause)
     }
 
+    /// Opens a lane.
+    ///
+    /// # Errors
+    ///
+    /// [`NotTaken::NoLane`], or [`NotTaken::NotSent`] if the connection has ended.
+    pub(super) async fn open_lane(self: &Arc<Self>) -> Result<Lane, NotTaken> {
+        let counted = self.lanes.clone();
+        let in_use = Arc::strong_count(&self.lanes) - 2;
+        let (opened, opening) = oneshot::channel();
+        let of = self.clone();
+        // In a task, because whoever needs the lane may give up meanwhile, and lapin would keep the
+        // channel.
+        self.spawn(async move {
+            let _counted = counted;
+            match Lane::open(of.connection.clone()).await {
+                Ok((lane, running)) => {
+                    let _ = opened.send(Ok(lane));
+                    running.await;
+                }
+                Err(error) => {
+                    let cause = Cause::from(&error);
+                    if is_replaced(&*of.connection, &error, in_use) {
+                        // What is not confirmed is sent again on the next connection. lapin tells
+                        // nothing of an end that was asked for here.
+                        queued(of.connection.close("no more channels can be opened"));
+                        of.end(cause.clone());
+                    }
+                    let _ = opened.send(Err(cause));
+                }
+            }
+        });
+        let cause = match self.answer("no answer to opening a channel", opening).await {
+            Ok(Ok(Ok(lane))) => return Ok(lane),
+            Ok(Ok(Err(cause))) | Err(cause) => cause,
+            // The task has panicked, which ends the connection.
+            Ok(Err(_)) => self.ended().await,
+        };
+        Err(self.end_of_lane(cause).await.map_or(NotTaken::NotSent, NotTaken::NoLane))
+    }
+
+    /// Whether it has this lane, and copies can be sent on it.
+    pub(super) fn has(&self, lane: &Lane) -> bool {
+        lane.is_open() && Arc::ptr_eq(lane.connection(), &self.connection)
+    }
+
+    /// Why a copy was not taken whose lane has ended for this reason: perhaps because the
+    /// connection has.
+    pub(super) async fn not_taken(&self, cause: Cause) -> NotTaken {
+        self.end_of_lane(cause).await.map_or_else(NotTaken::Disconnected, NotTaken::LaneClosed)
+    }
+
     /// A lane of it has ended for this reason: returns the end of the connection instead, if that
     /// is why.
-    pub(super) async fn end_of_lane(&self, cause: Cause) -> Result<Cause, Cause> {
+    async fn end_of_lane(&self, cause: Cause) -> Result<Cause, Cause> {
         // 501 and 502 end the whole connection. lapin tells whoever waits for a result before
         // `is_open` says so.
         let has_connection_ended = self.is_over() || cause.blame() == Blame::Copy;
@@ -152,7 +210,7 @@ impl PublishingConnection {
 
     /// The broker's answer to something other than a copy. A connection on which none comes has
     /// ended, unless the broker blocks it.
-    pub(super) async fn answer<T>(
+    async fn answer<T>(
         &self,
         missing: &str,
         operation: impl Future<Output = T>,
@@ -207,7 +265,8 @@ impl PublishingConnection {
         now
     }
 
-    /// Whether a copy that was sent at this time may be why the connection has ended.
+    /// Whether a copy that was sent at this time may be why the connection has ended, or else its
+    /// lane.
     pub(super) fn suspicion(&self, sent_at: Instant) -> Suspicion {
         let ended_at = self.end.borrow().as_ref().map_or_else(clock::now, |(_, at)| *at);
         let is_recent = |at: Instant| ended_at.saturating_duration_since(at) < USUAL_ANSWER_TIME;

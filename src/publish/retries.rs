@@ -1,7 +1,8 @@
 //! What the broker's answers say about one copy, and how it is sent next. Pure: no I/O, no clock,
 //! no randomness.
 
-use crate::broker::lane::cause::{Blame, Cause, Trouble};
+use crate::broker::lane::NotTaken;
+use crate::broker::lane::cause::Blame;
 
 /// After this many closes over one copy alone, the copy is unpublishable.
 const MAX_CLOSES: u32 = 3;
@@ -28,29 +29,10 @@ pub(super) struct Retries {
     may_be_stored: bool,
 }
 
-/// Why a send was not confirmed.
-#[derive(Debug)]
-pub(super) enum SendError {
-    /// The broker nacked it, as a full queue does.
-    Refused,
-    /// It found no queue, although each of our exchanges has an alternate exchange that leads to
-    /// one.
-    Returned,
-    /// Its connection or its lane ended before it was sent.
-    NotSent,
-    /// Its lane could not be opened.
-    NoLane(Cause),
-    /// The broker closed its lane. `was_slow`: it had been under way for longer than usual, so it
-    /// may be stored.
-    LaneClosed { cause: Cause, was_slow: bool },
-    /// The connection ended.
-    Disconnected { cause: Cause, suspicion: Suspicion },
-}
-
-/// Whether a copy may be why its connection ended.
+/// Whether a copy may be why its lane or its connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Suspicion {
-    /// It had been under way for longer than that takes.
+    /// It had been under way for longer than that takes. It may be stored.
     Unlikely,
     /// So had everything else, as when the broker reads what an alarm held up.
     Possible,
@@ -58,24 +40,12 @@ pub(super) enum Suspicion {
     Likely,
 }
 
-impl SendError {
-    /// What the broker said.
-    pub(super) fn text(&self) -> Option<&str> {
-        match self {
-            Self::Refused | Self::Returned | Self::NotSent => None,
-            Self::NoLane(cause)
-            | Self::LaneClosed { cause, .. }
-            | Self::Disconnected { cause, .. } => Some(&cause.text),
-        }
-    }
-}
-
 /// What to do after a send that was not confirmed.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Verdict {
     pub(super) next: Next,
-    /// An operator should know of this.
-    pub(super) trouble: Option<Trouble>,
+    /// Whether an operator should know of this.
+    pub(super) is_trouble: bool,
     /// The exchange takes no copies, or no lane can be opened: all copies to it wait.
     pub(super) takes_none: bool,
 }
@@ -102,42 +72,34 @@ impl Retries {
         self.may_be_stored
     }
 
-    pub(super) fn after(&mut self, error: &SendError) -> Verdict {
-        self.may_be_stored |=
-            matches!(error, SendError::LaneClosed { .. } | SendError::Disconnected { .. });
-        let verdict = |next, trouble, takes_none| Verdict { next, trouble, takes_none };
-        match error {
+    /// `suspicion`: whether this copy may be why its lane or its connection ended, if one did.
+    pub(super) fn after(&mut self, why: &NotTaken, suspicion: Suspicion) -> Verdict {
+        self.may_be_stored |= matches!(why, NotTaken::LaneClosed(_) | NotTaken::Disconnected(_));
+        let verdict = |next, is_trouble, takes_none| Verdict { next, is_trouble, takes_none };
+        match why {
             // If the limit of the queue is removed, 3.10 goes on refusing on an old lane.
-            SendError::Refused => {
-                verdict(self.after_pause(Way::OwnLane), Some(Trouble::Refused), false)
+            NotTaken::Refused | NotTaken::Returned => {
+                verdict(self.after_pause(Way::OwnLane), true, false)
             }
-            SendError::Returned => {
-                verdict(self.after_pause(Way::OwnLane), Some(Trouble::Unroutable), false)
+            NotTaken::NotSent => verdict(Next::Again, false, false),
+            NotTaken::NoLane(_) if self.way == Way::SharedLane => verdict(Next::Again, true, true),
+            NotTaken::NoLane(_) => verdict(self.after_pause(self.way), true, false),
+            NotTaken::LaneClosed(cause) => {
+                let blame = cause.blame();
+                verdict(self.after_close(blame, suspicion), true, blame == Blame::Exchange)
             }
-            SendError::NotSent => verdict(Next::Again, None, false),
-            SendError::NoLane(_) if self.way == Way::SharedLane => {
-                verdict(Next::Again, Some(Trouble::NoChannel), true)
-            }
-            SendError::NoLane(_) => {
-                verdict(self.after_pause(self.way), Some(Trouble::NoChannel), false)
-            }
-            SendError::LaneClosed { cause, was_slow } => self.after_close(cause.blame(), *was_slow),
-            SendError::Disconnected { cause, suspicion } => {
-                self.after_disconnect(cause.blame(), *suspicion)
+            NotTaken::Disconnected(cause) => {
+                let (next, is_trouble) = self.after_disconnect(cause.blame(), suspicion);
+                verdict(next, is_trouble, false)
             }
         }
     }
 
-    fn after_close(&mut self, blame: Blame, was_slow: bool) -> Verdict {
-        let trouble = match blame {
-            Blame::Exchange(trouble) => trouble,
-            Blame::Copy => Trouble::Malformed,
-            Blame::Nobody | Blame::Unknown => Trouble::Closed,
-        };
-        let next = match (self.way, blame) {
+    fn after_close(&mut self, blame: Blame, suspicion: Suspicion) -> Next {
+        match (self.way, blame) {
             // The exchange refused it, or one after it, so it waits for the exchange with the
             // others.
-            (Way::SharedLane, Blame::Exchange(_)) if !was_slow => Next::Again,
+            (Way::SharedLane, Blame::Exchange) if suspicion == Suspicion::Likely => Next::Again,
             // Any copy on the lane may be to blame, so each gets a lane of its own, even if the
             // cause blames no copy: lapin does not always know why a channel ended. So does a copy
             // that was slow: it may be stored, and must not be sent again at each close of the
@@ -145,32 +107,29 @@ impl Retries {
             (Way::SharedLane, _) => self.at_once(Way::OwnLane),
             (Way::OwnLane | Way::NothingBeside, Blame::Copy) => self.closed_alone(Way::OwnLane),
             (Way::OwnLane | Way::NothingBeside, _) => self.after_pause(Way::OwnLane),
-        };
-        Verdict { next, trouble: Some(trouble), takes_none: matches!(blame, Blame::Exchange(_)) }
+        }
     }
 
-    fn after_disconnect(&mut self, blame: Blame, suspicion: Suspicion) -> Verdict {
-        let (next, trouble) = match (suspicion, self.way, blame) {
+    /// Also returns whether an operator should know of it.
+    fn after_disconnect(&mut self, blame: Blame, suspicion: Suspicion) -> (Next, bool) {
+        match (suspicion, self.way, blame) {
             // It is not known which copy it was: this one may have reached the broker late, or the
             // broker may have failed at something slower than reading a copy. The pause limits how
             // often that can recur.
             (Suspicion::Unlikely, _, Blame::Unknown | Blame::Copy) => {
-                (self.after_pause(Way::OwnLane), None)
+                (self.after_pause(Way::OwnLane), false)
             }
             // It had its time with nothing beside it.
-            (Suspicion::Unlikely, Way::NothingBeside, _) => (self.at_once(Way::OwnLane), None),
-            (Suspicion::Unlikely, ..) | (_, _, Blame::Nobody | Blame::Exchange(_)) => {
-                (Next::Again, None)
+            (Suspicion::Unlikely, Way::NothingBeside, _) => (self.at_once(Way::OwnLane), false),
+            (Suspicion::Unlikely, ..) | (_, _, Blame::Nobody | Blame::Exchange) => {
+                (Next::Again, false)
             }
             (Suspicion::Likely, Way::NothingBeside, Blame::Copy) => {
-                (self.closed_alone(Way::NothingBeside), Some(Trouble::Malformed))
+                (self.closed_alone(Way::NothingBeside), true)
             }
-            (_, Way::NothingBeside, _) => {
-                (self.after_pause(Way::NothingBeside), Some(Trouble::Closed))
-            }
-            (_, Way::SharedLane | Way::OwnLane, _) => (self.at_once(Way::NothingBeside), None),
-        };
-        Verdict { next, trouble, takes_none: false }
+            (_, Way::NothingBeside, _) => (self.after_pause(Way::NothingBeside), true),
+            (_, Way::SharedLane | Way::OwnLane, _) => (self.at_once(Way::NothingBeside), false),
+        }
     }
 
     /// The broker closed its lane, or the connection, and nothing else was on it.
@@ -193,45 +152,48 @@ impl Retries {
 
 #[cfg(test)]
 mod tests {
+    use super::Suspicion::{Likely, Possible, Unlikely};
     use super::*;
+    use crate::broker::lane::cause::Cause;
 
     const WAYS: [Way; 3] = [Way::SharedLane, Way::OwnLane, Way::NothingBeside];
 
     fn cause(code: u16) -> Cause {
-        Cause { code: Some(code), text: String::new() }
+        Cause { code: Some(code), ..Cause::of("") }
     }
 
-    fn closed(code: u16) -> SendError {
-        SendError::LaneClosed { cause: cause(code), was_slow: false }
+    fn closed(code: u16) -> NotTaken {
+        NotTaken::LaneClosed(cause(code))
     }
 
-    fn disconnected(code: u16) -> SendError {
-        SendError::Disconnected { cause: cause(code), suspicion: Suspicion::Likely }
+    fn disconnected(code: u16) -> NotTaken {
+        NotTaken::Disconnected(cause(code))
     }
 
     fn in_way(way: Way) -> Retries {
         Retries { way, ..Retries::default() }
     }
 
-    /// What to do after this error, and in which way.
-    fn after(way: Way, error: &SendError) -> (Verdict, Way) {
+    /// What to do if a copy was not taken that was sent lately in this way, and how it is sent
+    /// next.
+    fn after(way: Way, why: &NotTaken) -> (Verdict, Way) {
+        after_suspicion(way, why, Likely)
+    }
+
+    fn after_suspicion(way: Way, why: &NotTaken, suspicion: Suspicion) -> (Verdict, Way) {
         let mut retries = in_way(way);
-        (retries.after(error), retries.way())
+        (retries.after(why, suspicion), retries.way())
     }
 
     #[test]
     fn a_copy_that_is_not_taken_is_tried_on_its_own_lane_after_pauses_that_grow() {
-        for (error, trouble) in
-            [(SendError::Refused, Trouble::Refused), (SendError::Returned, Trouble::Unroutable)]
-        {
+        for why in [NotTaken::Refused, NotTaken::Returned] {
             for way in WAYS {
                 let mut retries = in_way(way);
                 for tries in 0..3 {
                     let next = Next::AfterPause { tries };
-                    assert_eq!(
-                        retries.after(&error),
-                        Verdict { next, trouble: Some(trouble), takes_none: false }
-                    );
+                    let verdict = Verdict { next, is_trouble: true, takes_none: false };
+                    assert_eq!(retries.after(&why, Likely), verdict);
                     assert_eq!(retries.way(), Way::OwnLane);
                 }
             }
@@ -240,34 +202,36 @@ mod tests {
 
     #[test]
     fn after_a_close_over_the_exchange_copies_wait_for_it_and_a_slow_one_gets_its_own_lane() {
-        for (code, trouble) in [(403, Trouble::Forbidden), (404, Trouble::Missing)] {
-            let verdict = |next| Verdict { next, trouble: Some(trouble), takes_none: true };
+        for code in [403, 404] {
+            let verdict = |next| Verdict { next, is_trouble: true, takes_none: true };
             let paused = Next::AfterPause { tries: 0 };
-            let slow = SendError::LaneClosed { cause: cause(code), was_slow: true };
             assert_eq!(
                 after(Way::SharedLane, &closed(code)),
                 (verdict(Next::Again), Way::SharedLane)
             );
-            assert_eq!(after(Way::SharedLane, &slow), (verdict(Next::Again), Way::OwnLane));
+            for slow in [Unlikely, Possible] {
+                assert_eq!(
+                    after_suspicion(Way::SharedLane, &closed(code), slow),
+                    (verdict(Next::Again), Way::OwnLane)
+                );
+            }
             assert_eq!(after(Way::OwnLane, &closed(code)), (verdict(paused), Way::OwnLane));
         }
     }
 
     #[test]
     fn after_a_close_that_blames_no_exchange_each_copy_gets_its_own_lane_at_once() {
-        for (code, trouble) in
-            [(406, Trouble::Malformed), (320, Trouble::Closed), (541, Trouble::Closed)]
-        {
-            let verdict = Verdict { next: Next::Again, trouble: Some(trouble), takes_none: false };
+        for code in [406, 320, 541] {
+            let verdict = Verdict { next: Next::Again, is_trouble: true, takes_none: false };
             assert_eq!(after(Way::SharedLane, &closed(code)), (verdict, Way::OwnLane));
         }
     }
 
     #[test]
     fn a_copy_that_closes_three_lanes_or_connections_alone_is_given_up() {
-        for (way, error) in [(Way::OwnLane, closed(406)), (Way::NothingBeside, disconnected(501))] {
+        for (way, why) in [(Way::OwnLane, closed(406)), (Way::NothingBeside, disconnected(501))] {
             let mut retries = in_way(way);
-            let next = [(); 3].map(|()| retries.after(&error).next);
+            let next = [(); 3].map(|()| retries.after(&why, Likely).next);
             assert_eq!(
                 next,
                 [Next::AfterPause { tries: 0 }, Next::AfterPause { tries: 1 }, Next::Unpublishable]
@@ -277,17 +241,17 @@ mod tests {
 
     #[test]
     fn a_copy_is_never_given_up_for_what_may_have_another_cause() {
-        use SendError::{NoLane, NotSent, Refused, Returned};
+        use NotTaken::{NoLane, NotSent, Refused, Returned};
         let closes = [403, 404, 541].map(closed);
-        for error in [Refused, Returned, NotSent, NoLane(cause(504)), disconnected(541)]
+        for why in [Refused, Returned, NotSent, NoLane(cause(504)), disconnected(541)]
             .into_iter()
             .chain(closes)
         {
             for way in WAYS {
                 let mut retries = in_way(way);
                 assert!(
-                    (0..100).all(|_| retries.after(&error).next != Next::Unpublishable),
-                    "{error:?}"
+                    (0..100).all(|_| retries.after(&why, Likely).next != Next::Unpublishable),
+                    "{why:?}"
                 );
             }
         }
@@ -295,11 +259,6 @@ mod tests {
 
     #[test]
     fn a_copy_that_may_have_broken_the_connection_is_tried_with_nothing_beside_it() {
-        use Suspicion::{Likely, Possible, Unlikely};
-        let error = |code, suspicion| SendError::Disconnected {
-            cause: Cause { code, text: String::new() },
-            suspicion,
-        };
         for way in [Way::SharedLane, Way::OwnLane] {
             for (code, suspicion, expected) in [
                 (Some(501), Likely, Way::NothingBeside),
@@ -308,11 +267,12 @@ mod tests {
                 (Some(320), Likely, way),
                 (None, Likely, way),
             ] {
-                let (verdict, way) = after(way, &error(code, suspicion));
+                let why = NotTaken::Disconnected(Cause { code, ..Cause::of("") });
+                let (verdict, way) = after_suspicion(way, &why, suspicion);
                 assert_eq!((verdict.next, way), (Next::Again, expected), "{code:?} {suspicion:?}");
             }
             for code in [501, 541] {
-                let (verdict, way) = after(way, &error(Some(code), Unlikely));
+                let (verdict, way) = after_suspicion(way, &disconnected(code), Unlikely);
                 assert_eq!(
                     (verdict.next, way),
                     (Next::AfterPause { tries: 0 }, Way::OwnLane),
@@ -324,61 +284,59 @@ mod tests {
 
     #[test]
     fn a_copy_is_sent_alone_until_it_had_its_time_and_only_what_it_alone_can_have_broken_counts() {
-        use Suspicion::{Likely, Possible, Unlikely};
-        let error = |code, suspicion| SendError::Disconnected { cause: cause(code), suspicion };
-        let again = |way| (Verdict { next: Next::Again, trouble: None, takes_none: false }, way);
-        assert_eq!(after(Way::NothingBeside, &error(320, Likely)), again(Way::NothingBeside));
-        assert_eq!(after(Way::NothingBeside, &error(320, Unlikely)), again(Way::OwnLane));
-        for error in [error(501, Possible), error(541, Possible), error(541, Likely)] {
-            let mut retries = in_way(Way::NothingBeside);
+        let alone = Way::NothingBeside;
+        let again =
+            |way| (Verdict { next: Next::Again, is_trouble: false, takes_none: false }, way);
+        assert_eq!(after_suspicion(alone, &disconnected(320), Likely), again(alone));
+        assert_eq!(after_suspicion(alone, &disconnected(320), Unlikely), again(Way::OwnLane));
+        for (code, suspicion) in [(501, Possible), (541, Possible), (541, Likely)] {
+            let mut retries = in_way(alone);
             for tries in 0..10 {
                 let next = Next::AfterPause { tries };
-                let verdict = Verdict { next, trouble: Some(Trouble::Closed), takes_none: false };
-                assert_eq!((retries.after(&error), retries.way()), (verdict, Way::NothingBeside));
+                let verdict = Verdict { next, is_trouble: true, takes_none: false };
+                assert_eq!(retries.after(&disconnected(code), suspicion), verdict);
+                assert_eq!(retries.way(), alone);
             }
         }
     }
 
     #[test]
     fn a_copy_that_the_broker_answers_need_not_be_alone_any_more() {
-        for error in
-            [SendError::Refused, SendError::Returned, closed(404), closed(406), closed(541)]
-        {
-            assert_eq!(after(Way::NothingBeside, &error).1, Way::OwnLane, "{error:?}");
+        for why in [NotTaken::Refused, NotTaken::Returned, closed(404), closed(406), closed(541)] {
+            assert_eq!(after(Way::NothingBeside, &why).1, Way::OwnLane, "{why:?}");
         }
     }
 
     #[test]
     fn if_no_shared_lane_opens_the_whole_exchange_waits_and_for_an_own_lane_only_its_copy() {
-        let verdict =
-            |next, takes_none| Verdict { next, trouble: Some(Trouble::NoChannel), takes_none };
-        let error = SendError::NoLane(cause(504));
-        assert_eq!(after(Way::SharedLane, &error), (verdict(Next::Again, true), Way::SharedLane));
+        let verdict = |next, takes_none| Verdict { next, is_trouble: true, takes_none };
+        let why = NotTaken::NoLane(cause(504));
+        assert_eq!(after(Way::SharedLane, &why), (verdict(Next::Again, true), Way::SharedLane));
         let paused = Next::AfterPause { tries: 0 };
-        assert_eq!(after(Way::OwnLane, &error), (verdict(paused, false), Way::OwnLane));
+        assert_eq!(after(Way::OwnLane, &why), (verdict(paused, false), Way::OwnLane));
     }
 
     #[test]
     fn a_copy_may_be_stored_if_no_answer_came_to_it() {
-        use SendError::{NoLane, NotSent, Refused, Returned};
+        use NotTaken::{NoLane, NotSent, Refused, Returned};
         let mut retries = Retries::default();
-        for error in [Refused, Returned, NotSent, NoLane(cause(504))] {
-            retries.after(&error);
-            assert!(!retries.may_be_stored(), "{error:?}");
+        for why in [Refused, Returned, NotSent, NoLane(cause(504))] {
+            retries.after(&why, Likely);
+            assert!(!retries.may_be_stored(), "{why:?}");
         }
-        for error in [closed(404), disconnected(320)] {
+        for why in [closed(404), disconnected(320)] {
             let mut retries = Retries::default();
-            retries.after(&error);
-            retries.after(&Refused);
-            assert!(retries.may_be_stored(), "a later refusal says nothing of it: {error:?}");
+            retries.after(&why, Likely);
+            retries.after(&Refused, Likely);
+            assert!(retries.may_be_stored(), "a later refusal says nothing of it: {why:?}");
         }
     }
 
     #[test]
     fn what_was_not_sent_is_sent_in_the_same_way_at_once() {
         for way in WAYS {
-            let verdict = Verdict { next: Next::Again, trouble: None, takes_none: false };
-            assert_eq!(after(way, &SendError::NotSent), (verdict, way));
+            let verdict = Verdict { next: Next::Again, is_trouble: false, takes_none: false };
+            assert_eq!(after(way, &NotTaken::NotSent), (verdict, way));
         }
     }
 }

@@ -130,7 +130,8 @@ fn mood() -> impl Strategy<Value = Mood> {
 
 /// Mostly within a few seconds, often at the same moment, sometimes within half an hour.
 fn time() -> impl Strategy<Value = u64> {
-    prop_oneof![6 => 0..8_000u64, 3 => prop::sample::select(&[500u64, 1_500, 4_000]), 1 => 0..2_000_000u64]
+    let same = prop::sample::select(&[500u64, 1_500, 4_000]);
+    prop_oneof![6 => 0..8_000u64, 3 => same, 1 => 0..2_000_000u64]
 }
 
 fn span() -> impl Strategy<Value = u64> {
@@ -175,7 +176,10 @@ prop_compose! {
     fn with_a_healthy_exchange()(
         seed in any::<u64>(),
         goes_on_refusing in any::<bool>(),
-        mut copies in prop::collection::vec(plan(prop_oneof![6 => Just(Nature::Fine), 1 => Just(Nature::Malformed)]), 1..60),
+        mut copies in prop::collection::vec(
+            plan(prop_oneof![6 => Just(Nature::Fine), 1 => Just(Nature::Malformed)]),
+            1..60,
+        ),
         moods in prop::collection::vec((time(), 1..EXCHANGES, mood()), 0..12),
     ) -> Scenario {
         for copy in &mut copies {
@@ -192,9 +196,12 @@ proptest! {
     /// under way, that it has rested for long enough if it was refused, that the broker reads the
     /// connection, and that a copy which has broken a connection is sent with nothing beside it.
     #[test]
-    fn whatever_the_broker_does_each_copy_is_confirmed_in_the_end_and_none_is_multiplied(scenario in scenario()) {
+    fn whatever_the_broker_does_each_copy_is_confirmed_in_the_end_and_none_is_multiplied(
+        scenario in scenario(),
+    ) {
         let outcome = play(&scenario);
-        for ((plan, ended), fate) in scenario.copies.iter().zip(&outcome.ended).zip(&outcome.fates) {
+        let ended = scenario.copies.iter().zip(&outcome.ended);
+        for ((plan, ended), fate) in ended.zip(&outcome.fates) {
             match ended {
                 None => prop_assert!(plan.withdrawn_after.is_some(), "{plan:?} {fate:?}"),
                 Some((Ok(()), _)) => prop_assert!(fate.stored > 0, "{plan:?} {fate:?}"),
@@ -202,7 +209,8 @@ proptest! {
             }
             prop_assert!(fate.stored <= 1 + fate.excuses, "{plan:?} {fate:?}");
         }
-        prop_assert!(outcome.most_channels <= EXCHANGES + scenario.copies.len(), "{} channels", outcome.most_channels);
+        let Outcome { most_channels, .. } = outcome;
+        prop_assert!(most_channels <= EXCHANGES + scenario.copies.len(), "{most_channels} channels");
     }
 
     #[test]
@@ -211,14 +219,18 @@ proptest! {
         stop in time(),
     ) {
         let outcome = play_until(&scenario, Duration::from_millis(stop));
-        for ((plan, ended), fate) in scenario.copies.iter().zip(&outcome.ended).zip(&outcome.fates) {
+        let ended = scenario.copies.iter().zip(&outcome.ended);
+        for ((plan, ended), fate) in ended.zip(&outcome.fates) {
             let Some((result, waited)) = ended else { continue };
             match result {
                 Ok(()) => prop_assert!(fate.stored > 0, "{plan:?} {fate:?}"),
-                Err(NotPublished::Unpublishable(_)) => prop_assert!(plan.nature != Nature::Fine, "{plan:?}"),
+                Err(NotPublished::Unpublishable(_)) => {
+                    prop_assert!(plan.nature != Nature::Fine, "{plan:?}");
+                }
                 Err(NotPublished::Stopped { may_be_stored }) => {
                     prop_assert!(*may_be_stored || fate.stored == 0, "{plan:?} {fate:?}");
-                    prop_assert!(plan.at + waited.as_millis() as u64 >= stop, "it was given up before");
+                    let given_up_at = plan.at + waited.as_millis() as u64;
+                    prop_assert!(given_up_at >= stop, "it was given up before");
                 }
             }
         }
@@ -229,8 +241,10 @@ proptest! {
         let outcome = play(&scenario);
         // The first copy may have to wait for the connection and its lane.
         let limit = Duration::from_millis(10 * LATENCY);
-        for (plan, ended) in scenario.copies.iter().zip(&outcome.ended).filter(|(plan, _)| plan.exchange == 0) {
-            prop_assert!(ended.as_ref().is_none_or(|(_, waited)| *waited <= limit), "{ended:?} of {limit:?} {plan:?}");
+        let ended = scenario.copies.iter().zip(&outcome.ended);
+        for (plan, ended) in ended.filter(|(plan, _)| plan.exchange == 0) {
+            let is_in_time = ended.as_ref().is_none_or(|(_, waited)| *waited <= limit);
+            prop_assert!(is_in_time, "{ended:?} of {limit:?} {plan:?}");
         }
     }
 }

@@ -3,7 +3,8 @@
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use crate::broker::lane::cause::Trouble;
+use crate::broker::lane::NotTaken;
+use crate::broker::lane::cause::{Blame, Cause};
 use crate::clock;
 use crate::lock::lock;
 
@@ -13,7 +14,7 @@ const RECOVERED_AFTER: Duration = Duration::from_secs(10);
 /// How often to call [`Troubles::log_recovery`].
 pub(super) const CHECK_RECOVERY_EVERY: Duration = Duration::from_secs(5);
 
-/// The trouble that copies have with one exchange. Each kind is logged once, until the exchange has
+/// The trouble that copies have with one exchange. Each line is logged once, until the exchange has
 /// recovered.
 pub(super) struct Troubles {
     exchange: String,
@@ -24,7 +25,7 @@ pub(super) struct Troubles {
 struct State {
     /// How many copies are in trouble.
     copies: usize,
-    logged: Vec<Trouble>,
+    logged: Vec<String>,
     /// Since when none is.
     calm_since: Option<Instant>,
     /// Whether the broker has accepted a copy since the last trouble. Those in trouble may only
@@ -76,14 +77,26 @@ impl<'a> CopyTrouble<'a> {
         Self { of, is_counted: false }
     }
 
-    /// Logs the trouble, if it is new for the exchange, and what the broker answered.
-    pub(super) fn note(&mut self, trouble: Trouble, answer: Option<&str>) {
+    /// It was not taken. Logs what that means, and what the broker said.
+    pub(super) fn not_taken(&mut self, why: &NotTaken) {
+        self.note(advice(why), why.cause().map(|cause| cause.problem.text()));
+    }
+
+    /// Its confirm is late although the connection is alive, as with a quorum queue that has no
+    /// majority.
+    pub(super) fn unconfirmed(&mut self) {
+        let what = "confirms are late on a live connection; has a quorum queue lost its majority?";
+        self.note(retried(what), None);
+    }
+
+    /// Logs this, if it is new for the exchange.
+    fn note(&mut self, line: String, answer: Option<&str>) {
         let mut state = lock(&self.of.state);
         state.copies += usize::from(!std::mem::replace(&mut self.is_counted, true));
         (state.calm_since, state.has_accepted) = (None, false);
-        if !state.logged.contains(&trouble) {
-            state.logged.push(trouble);
-            tracing::warn!(exchange = self.of.exchange, answer, "{}", advice(trouble));
+        if !state.logged.contains(&line) {
+            tracing::warn!(exchange = self.of.exchange, answer, "{line}");
+            state.logged.push(line);
         }
     }
 }
@@ -99,32 +112,35 @@ impl Drop for CopyTrouble<'_> {
 }
 
 /// What it is, what to look at, and what becomes of the copies.
-fn advice(trouble: Trouble) -> String {
-    let what = match trouble {
-        Trouble::Refused => "the broker refuses copies; is a queue full?",
-        Trouble::Forbidden => {
-            "copies are not allowed; does the user have write permission on this exchange?"
-        }
-        Trouble::Missing => {
-            "the exchange does not exist; declaring it again if topology is \"declare\"."
-        }
-        Trouble::Unroutable => {
+fn advice(why: &NotTaken) -> String {
+    let blame = why.cause().map(Cause::blame);
+    retried(match why {
+        NotTaken::Refused => "the broker refuses copies; is a queue full?",
+        NotTaken::Returned => {
             "copies are unroutable; do the alternate exchange and the stray queue still exist?"
         }
-        Trouble::Unconfirmed => {
-            "confirms are late on a live connection; has a quorum queue lost its majority?"
-        }
-        Trouble::Malformed => {
-            return "the broker closed the channel or connection because of a copy; it is retried alone, and given up if this happens three times"
-                .to_owned();
-        }
-        Trouble::NoChannel => {
+        NotTaken::NoLane(_) => {
             "no channel can be opened for copies; is channel_max too low for this service?"
         }
-        Trouble::Closed => {
+        NotTaken::LaneClosed(cause) if cause.code == Some(403) => {
+            "copies are not allowed; does the user have write permission on this exchange?"
+        }
+        NotTaken::LaneClosed(cause) if cause.code == Some(404) => {
+            "the exchange does not exist; declaring it again if topology is \"declare\"."
+        }
+        NotTaken::LaneClosed(_) | NotTaken::Disconnected(_) if blame == Some(Blame::Copy) => {
+            return "the broker closed the channel or connection because of a copy; it is retried \
+                    alone, and given up if this happens three times"
+                .to_owned();
+        }
+        // Copies that were not sent are in no trouble.
+        NotTaken::LaneClosed(_) | NotTaken::Disconnected(_) | NotTaken::NotSent => {
             "the broker closed the channel that carried a copy; see the broker's log."
         }
-    };
+    })
+}
+
+fn retried(what: &str) -> String {
     format!("{what} Copies are retried until the broker accepts them; their messages stay unacked")
 }
 
@@ -135,12 +151,12 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn an_exchange_has_recovered_when_a_copy_was_accepted_and_not_when_those_in_trouble_were_given_up()
-     {
+    async fn an_exchange_has_recovered_when_a_copy_was_accepted_and_not_when_those_in_trouble_end()
+    {
         let troubles = Troubles::new("x".to_owned());
         troubles.accepted();
         let mut copy = CopyTrouble::new(&troubles);
-        copy.note(Trouble::Refused, None);
+        copy.not_taken(&NotTaken::Refused);
         drop(copy);
         advance(2 * RECOVERED_AFTER).await;
         assert!(!troubles.take_recovery(), "it was only given up");
@@ -149,11 +165,34 @@ mod tests {
         advance(2 * RECOVERED_AFTER).await;
         assert!(!troubles.take_recovery(), "it is said once");
         let mut copy = CopyTrouble::new(&troubles);
-        copy.note(Trouble::Refused, None);
+        copy.not_taken(&NotTaken::Refused);
         troubles.accepted();
         assert!(!troubles.take_recovery(), "one is still refused");
         drop(copy);
         advance(RECOVERED_AFTER).await;
         assert!(troubles.take_recovery());
+    }
+    #[test]
+    fn what_is_said_of_a_copy_that_was_not_taken_depends_on_what_the_broker_said() {
+        let cause = |code| Cause { code, ..Cause::of("") };
+        let closed = |code| NotTaken::LaneClosed(cause(Some(code)));
+        for (why, says) in [
+            (NotTaken::Refused, "is a queue full?"),
+            (NotTaken::Returned, "copies are unroutable"),
+            (NotTaken::NoLane(cause(Some(504))), "no channel can be opened"),
+            (closed(403), "copies are not allowed"),
+            (closed(404), "the exchange does not exist"),
+            (closed(406), "because of a copy"),
+            (closed(320), "see the broker's log"),
+            (closed(541), "see the broker's log"),
+            (NotTaken::Disconnected(cause(Some(501))), "because of a copy"),
+            (NotTaken::Disconnected(cause(Some(541))), "see the broker's log"),
+        ] {
+            let line = advice(&why);
+            assert!(line.contains(says), "{why:?}: {line}");
+            let is_retried =
+                line.ends_with("until the broker accepts them; their messages stay unacked");
+            assert_eq!(is_retried, says != "because of a copy", "{line}");
+        }
     }
 }

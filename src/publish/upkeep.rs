@@ -52,7 +52,7 @@ async fn keep_connected(shared: &Shared) {
                 if publishing.has_confirmed() || since.elapsed() >= STEADY_AFTER {
                     failures = 0;
                 }
-                cause.text
+                cause.problem.to_string()
             }
             Err(error) => error.to_string(),
         };

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::error::{Error, Problem, describe};
+use crate::broker::lane::NotTaken;
+use crate::error::{Error, Problem};
 use crate::timestamp::Timestamp;
 
 crate::debug::debug_is_display!(PublishError);
@@ -99,23 +100,26 @@ impl PublishError {
         }
     }
 
-    pub(super) fn unroutable(exchange: &str, routing_key: &str) -> Self {
-        Self::Unroutable { exchange: exchange.to_owned(), routing_key: routing_key.to_owned() }
-    }
-
-    pub(super) fn refused(exchange: &str, routing_key: &str) -> Self {
-        Self::Refused { exchange: exchange.to_owned(), routing_key: routing_key.to_owned() }
-    }
-
-    pub(super) fn of_operation(exchange: &str, what: &str, error: &lapin::Error) -> Self {
-        // Alike on 3.10, 4.0 and 4.3.
-        if describe(error).starts_with("NOT_FOUND - no exchange ") {
-            return Self::NoExchange {
-                exchange: exchange.to_owned(),
-                problem: Problem::of_lapin(error),
-            };
+    /// Why a message was not published that the broker did not take.
+    pub(super) fn not_taken(why: NotTaken, exchange: String, routing_key: String) -> Self {
+        let what = format!("publishing to {}", destination(&exchange, &routing_key));
+        match why {
+            NotTaken::Returned => Self::Unroutable { exchange, routing_key },
+            NotTaken::Refused => Self::Refused { exchange, routing_key },
+            NotTaken::NotSent => {
+                let problem = "its channel was gone before it was sent".to_owned().into();
+                Error::Lost { what, problem }.into()
+            }
+            NotTaken::LaneClosed(cause)
+            | NotTaken::Disconnected(cause)
+            | NotTaken::NoLane(cause) => {
+                // Alike on 3.10, 4.0 and 4.3.
+                if cause.problem.text().starts_with("NOT_FOUND - no exchange ") {
+                    return Self::NoExchange { exchange, problem: cause.problem };
+                }
+                cause.of_operation(what).into()
+            }
         }
-        Error::of_operation(what, error).into()
     }
 }
 
@@ -143,4 +147,32 @@ fn remedy(exchange: &str, routing_key: &str) -> String {
         );
     }
     "bind a queue that takes this routing key".to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use lapin::ErrorKind;
+    use lapin::protocol::AMQPError;
+
+    use super::*;
+    use crate::broker::lane::cause::Cause;
+
+    #[test]
+    fn an_error_says_what_the_broker_did_with_the_message() {
+        let error = |why| PublishError::not_taken(why, "shop".to_owned(), "paid".to_owned());
+        let closed = |code, text: &str| {
+            let answer = AMQPError::from_id(code, text.into()).unwrap();
+            error(NotTaken::LaneClosed(Cause::from(&ErrorKind::ProtocolError(answer).into())))
+        };
+        assert!(matches!(error(NotTaken::Returned), PublishError::Unroutable { .. }));
+        assert!(matches!(error(NotTaken::Refused), PublishError::Refused { .. }));
+        let missing = closed(404, "NOT_FOUND - no exchange 'shop' in vhost '/'");
+        assert!(matches!(missing, PublishError::NoExchange { .. }), "{missing}");
+        let forbidden = closed(403, "ACCESS_REFUSED - write access");
+        assert!(matches!(forbidden, PublishError::Broker(Error::Permission { .. })));
+        let says = "publishing to exchange \"shop\" with routing key \"paid\" needs a permission";
+        assert!(forbidden.to_string().starts_with(says), "{forbidden}");
+        let not_sent = error(NotTaken::NotSent);
+        assert!(not_sent.is_transient() && not_sent.to_string().contains("lost"), "{not_sent}");
+    }
 }

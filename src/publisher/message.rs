@@ -9,6 +9,7 @@ use lapin::types::{AMQPValue, FieldTable, ShortString};
 use serde::Serialize;
 
 use super::error::PublishError;
+use crate::broker::lane::Outgoing;
 use crate::message::HeaderValue;
 use crate::random::random;
 use crate::timestamp::Timestamp;
@@ -22,7 +23,8 @@ use crate::wire::{Room, properties_size};
 ///
 /// ```
 /// use rehop::Publish;
-/// let message = Publish::to("shop", "order.created").bytes("7").message_id("order-7").header("tenant", "a");
+/// let message = Publish::to("shop", "order.created").bytes("7");
+/// let message = message.message_id("order-7").header("tenant", "a");
 /// assert_eq!(message.id(), "order-7");
 /// ```
 #[derive(Debug, Clone)]
@@ -45,15 +47,6 @@ pub struct Publish {
 
 /// Sets a property that is a text.
 type SetText = fn(BasicProperties, ShortString) -> BasicProperties;
-
-/// A message as it is sent.
-#[derive(Debug)]
-pub(super) struct Written {
-    pub(super) exchange: ShortString,
-    pub(super) routing_key: ShortString,
-    pub(super) properties: BasicProperties,
-    pub(super) body: Bytes,
-}
 
 impl Publish {
     /// To an exchange, with a routing key.
@@ -185,29 +178,13 @@ impl Publish {
         trace: Vec<(&'static str, String)>,
         now: Timestamp,
         room: Room,
-    ) -> Result<Written, PublishError> {
+    ) -> Result<Outgoing, PublishError> {
         if let Some(deadline) = self.deadline
             && deadline.since(now) == Duration::ZERO
         {
             return Err(PublishError::Expired { deadline, now });
         }
-        let mut headers = self.headers;
-        if trace.iter().any(|(name, _)| *name == TRACEPARENT) {
-            // A forwarded trace context must not be mixed with the current one.
-            headers.retain(|name, _| !is_trace_context(name));
-        }
-        if let Some((name, _)) = headers.iter().find(|(_, value)| !is_finite(value)) {
-            return Err(PublishError::NotFinite { header: name.clone() });
-        }
-        headers.extend(
-            trace
-                .into_iter()
-                .map(|(name, value)| (name.to_owned(), AMQPValue::LongString(value.into()))),
-        );
-        let mut table = BTreeMap::new();
-        for (name, value) in headers {
-            table.insert(short("a header's name", name)?, value);
-        }
+        let mut table = table(self.headers, trace)?;
         if let Some(deadline) = self.deadline {
             table.insert(
                 short("expiry_header", expiry_header)?,
@@ -243,13 +220,32 @@ impl Publish {
                 limit,
             });
         }
-        Ok(Written {
-            exchange: short("the exchange's name", self.exchange)?,
-            routing_key: short("the routing key", self.routing_key)?,
-            properties,
-            body: self.body,
-        })
+        let exchange = short("the exchange's name", self.exchange)?;
+        let routing_key = short("the routing key", self.routing_key)?;
+        // It is sent once, and what is returned on its lane is this message, whatever its
+        // properties are.
+        let again = BasicProperties::default;
+        Ok(Outgoing::new(exchange, routing_key, self.body, properties, again))
     }
+}
+
+/// The headers of a message with this trace context, if there is one.
+fn table(
+    mut headers: BTreeMap<String, AMQPValue>,
+    trace: Vec<(&'static str, String)>,
+) -> Result<BTreeMap<ShortString, AMQPValue>, PublishError> {
+    if trace.iter().any(|(name, _)| *name == TRACEPARENT) {
+        // A forwarded trace context must not be mixed with the current one.
+        headers.retain(|name, _| !is_trace_context(name));
+    }
+    if let Some((name, _)) = headers.iter().find(|(_, value)| !is_finite(value)) {
+        return Err(PublishError::NotFinite { header: name.clone() });
+    }
+    let trace = trace
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), AMQPValue::LongString(value.into())));
+    headers.extend(trace);
+    headers.into_iter().map(|(name, value)| Ok((short("a header's name", name)?, value))).collect()
 }
 
 fn is_finite(value: &AMQPValue) -> bool {
@@ -291,17 +287,14 @@ mod tests {
         let written = message
             .write("deadline", vec![("traceparent", "new".to_owned())], NOW, Room::DEFAULT)
             .unwrap();
-        let headers = written.properties.headers().as_ref().unwrap().inner();
+        let properties = written.properties();
+        let headers = properties.headers().as_ref().unwrap().inner();
         let names: Vec<_> = headers.keys().map(ShortString::as_str).collect();
         assert_eq!(names, ["deadline", "tenant", "traceparent"]);
         assert_eq!(headers["deadline"], AMQPValue::LongLongInt(1_700_000_001_000));
         assert_eq!(headers["traceparent"], AMQPValue::LongString("new".into()));
-        assert_eq!(written.properties.message_id().as_ref().unwrap().as_str(), id);
-        assert_eq!(
-            (*written.properties.delivery_mode(), *written.properties.priority()),
-            (Some(2), Some(9))
-        );
-        let properties = &written.properties;
+        assert_eq!(properties.message_id().as_ref().unwrap().as_str(), id);
+        assert_eq!((*properties.delivery_mode(), *properties.priority()), (Some(2), Some(9)));
         for (text, expected) in [
             (properties.content_type(), "application/json"),
             (properties.content_encoding(), "gzip"),

@@ -2,7 +2,7 @@
 //! wrong.
 //!
 //! Unlike a copy, such a message is not retried here: whoever publishes it learns at once that
-//! nothing takes it. At most one message is under way on a channel, so a return or a closed channel
+//! nothing takes it. At most one message is under way on a lane, so a return or a closed channel
 //! belongs to it alone.
 
 mod error;
@@ -12,17 +12,15 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use lapin::Confirmation;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 pub use self::error::PublishError;
 pub use self::message::Publish;
-use self::message::Written;
 use crate::broker::answer::answer;
-use crate::broker::channel::{has_lost_numbers, open_confirming};
-use crate::broker::client::{Channel, Connection};
+use crate::broker::channel::has_lost_numbers;
 use crate::broker::connection::{Link, unblocked};
+use crate::broker::lane::{Lane, NotTaken, Outgoing};
 use crate::clock;
 use crate::error::Error;
 use crate::lock::lock;
@@ -92,9 +90,8 @@ impl Drop for Call<'_> {
 /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
 /// let publisher = Publisher::connect(&Settings::load()?).await?;
 /// let order = Order { id: 7 };
-/// publisher
-///     .publish(Publish::to_queue("orders").json(&order)?.deadline(SystemTime::now() + Duration::from_secs(3600)))
-///     .await?;
+/// let deadline = SystemTime::now() + Duration::from_secs(3600);
+/// publisher.publish(Publish::to_queue("orders").json(&order)?.deadline(deadline)).await?;
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
@@ -109,15 +106,8 @@ struct Inner {
     slots: Arc<Semaphore>,
     /// How many slots there are.
     max_channels: usize,
-    /// Channels on which nothing is under way.
-    idle: Mutex<Vec<OpenChannel>>,
-}
-
-/// A channel, with a handle to its connection, so that [`Link::retire`] does not close the
-/// connection while the channel is used.
-struct OpenChannel {
-    channel: Arc<dyn Channel>,
-    connection: Arc<dyn Connection>,
+    /// Lanes on which nothing is under way.
+    idle: Mutex<Vec<Lane>>,
 }
 
 impl Publisher {
@@ -202,72 +192,59 @@ impl Publisher {
 
     async fn send(
         &self,
-        message: Written,
+        message: Outgoing,
         slot: Option<OwnedSemaphorePermit>,
         limit: Duration,
     ) -> Result<(), PublishError> {
-        let Written { exchange, routing_key, properties, body } = message;
-        let (to, key) = (exchange.to_string(), routing_key.to_string());
+        let (to, key) = (message.exchange.to_string(), message.routing_key.to_string());
         let what = format!("publishing to {}", error::destination(&to, &key));
         // What is sent to a blocked connection waits in the client, and would be published after
         // the caller was told that it is not.
         if timeout(limit, self.0.link.unblocked()).await.is_err() {
             return Err(Error::Timeout { what, limit }.into());
         }
-        let open = match self.take_idle() {
-            Some(open) => open,
-            None => self.open_channel(limit).await?,
+        let lane = match self.take_idle() {
+            Some(lane) => lane,
+            None => self.open_lane(limit).await?,
         };
-        // A channel is used again only after its message is confirmed or refused. Until then a
-        // return could still come on it. In a task that keeps the slot, because this future may be
-        // dropped, and a dropped channel is closed: lapin would send the close before the message,
-        // which may still wait for the end of an alarm, and the broker would then close the whole
-        // connection.
+        // A lane is used again only after its message is confirmed or refused. Until then a return
+        // could still come on it. In a task that keeps the slot, because this future may be
+        // dropped, and its message may still wait for the end of an alarm.
         let inner = self.0.clone();
         let publishing = tokio::spawn(async move {
-            let publishing = open.channel.publish(exchange, routing_key, &body, properties, true);
             let given_up = async {
                 tokio::time::sleep(limit).await;
-                unblocked(&*open.connection).await;
+                unblocked(&**lane.connection()).await;
                 tokio::time::sleep(FLUSH).await;
             };
-            let result = tokio::select! {
+            let answer = tokio::select! {
                 biased;
-                result = publishing => result,
+                answer = lane.send(Arc::new(message)) => answer,
                 () = given_up => return None,
             };
-            if result.is_ok() {
-                inner.keep(open);
+            if matches!(answer, Ok(()) | Err(NotTaken::Refused | NotTaken::Returned)) {
+                inner.keep(lane);
             }
-            // Only now, because whoever waits for the slot takes this channel.
+            // Only now, because whoever waits for the slot takes this lane.
             drop(slot);
-            Some(result)
+            Some(answer)
         });
-        let result = match timeout(limit, publishing).await {
-            Ok(Ok(Some(published))) => published,
-            Ok(Err(ended)) => {
-                return Err(Error::Lost { what, problem: ended.to_string().into() }.into());
-            }
-            Ok(Ok(None)) | Err(_) => return Err(Error::Timeout { what, limit }.into()),
-        };
-        match result.map_err(|error| PublishError::of_operation(&to, &what, &error))? {
-            Confirmation::Ack(None) => Ok(()),
-            Confirmation::Ack(Some(_)) | Confirmation::Nack(Some(_)) => {
-                Err(PublishError::unroutable(&to, &key))
-            }
-            // The channel confirms, so the last of these does not occur.
-            Confirmation::Nack(None) | Confirmation::NotRequested => {
-                Err(PublishError::refused(&to, &key))
-            }
+        match timeout(limit, publishing).await {
+            Ok(Ok(Some(answer))) => answer.map_err(|why| PublishError::not_taken(why, to, key)),
+            Ok(Err(ended)) => Err(Error::Lost { what, problem: ended.to_string().into() }.into()),
+            Ok(Ok(None)) | Err(_) => Err(Error::Timeout { what, limit }.into()),
         }
     }
 
     /// A connection that answers nothing may look alive, so it is given up, and the next message is
     /// published by another.
-    async fn open_channel(&self, limit: Duration) -> Result<OpenChannel, Error> {
+    async fn open_lane(&self, limit: Duration) -> Result<Lane, Error> {
         let connection = self.0.link.get().await?;
-        match answer("opening a channel", limit, open_confirming(&*connection)).await {
-            Ok(channel) => Ok(OpenChannel { channel, connection }),
+        match answer("opening a channel", limit, Lane::open(connection.clone())).await {
+            Ok((lane, running)) => {
+                tokio::spawn(running);
+                Ok(lane)
+            }
             Err(error) => {
                 let in_use = self.0.max_channels - self.0.slots.available_permits();
                 if matches!(error, Error::Timeout { .. }) && !self.0.link.state().is_blocked {
@@ -275,26 +252,26 @@ impl Publisher {
                 } else if error.is_used_up() && has_lost_numbers(&*connection, in_use) {
                     self.0.link.retire(&connection);
                 }
-                lock(&self.0.idle).retain(|open| self.0.link.is_current(&open.connection));
+                lock(&self.0.idle).retain(|lane| self.0.link.is_current(lane.connection()));
                 Err(error)
             }
         }
     }
 
-    /// A channel that works. Those of a lost connection are dropped.
-    fn take_idle(&self) -> Option<OpenChannel> {
+    /// A lane that works. Those of a lost connection are dropped.
+    fn take_idle(&self) -> Option<Lane> {
         let mut idle = lock(&self.0.idle);
-        idle.retain(|open| open.channel.is_open());
+        idle.retain(Lane::is_open);
         idle.pop()
     }
 }
 
 impl Inner {
-    /// Nothing is under way on the channel any more.
-    fn keep(&self, open: OpenChannel) {
+    /// Nothing is under way on the lane any more.
+    fn keep(&self, lane: Lane) {
         let mut idle = lock(&self.idle);
-        if self.link.is_current(&open.connection) {
-            idle.push(open);
+        if self.link.is_current(lane.connection()) {
+            idle.push(lane);
         }
     }
 }

@@ -45,7 +45,7 @@ impl Outgoing {
         }
     }
 
-    pub(super) fn properties(&self) -> BasicProperties {
+    pub(crate) fn properties(&self) -> BasicProperties {
         let written = lock(&self.written).take();
         written.unwrap_or_else(|| (self.write)())
     }

@@ -11,10 +11,17 @@
 //!   queue was last empty, each ack has taken one return. Once the owners of all these returns are
 //!   acked, no return is left in the queue.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use lapin::BasicProperties;
+use lapin::message::BasicReturnMessage;
+use lapin::types::AMQPValue;
 
 use super::CopyId;
-use super::cause::Cause;
+use super::not_taken::NotTaken;
+use super::outgoing::Outgoing;
+use crate::wire::names::{CHAIN_ID, RETURN_TO, WAIT_FOR};
 
 /// What is not settled yet of a lane's returns.
 #[derive(Debug, Default)]
@@ -25,50 +32,79 @@ pub(super) struct Returns {
     doubtful: BTreeSet<CopyId>,
 }
 
-/// The broker's answer to one copy.
+/// Whether the broker has taken a copy.
+pub(super) type Judged = (CopyId, Result<(), NotTaken>);
+
+/// An ack or a nack.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Answer {
+pub(super) struct Confirm {
     pub(super) id: CopyId,
     pub(super) is_ack: bool,
     pub(super) brought_a_return: bool,
 }
 
-/// What some answers amount to.
-#[derive(Debug, Default)]
-pub struct Judgement {
-    pub confirmed: Vec<CopyId>,
-    pub nacked: Vec<CopyId>,
-    pub returned: Vec<CopyId>,
-    pub(crate) closed: Option<Cause>,
-}
-
 impl Returns {
-    /// Sorts the answers into `judgement`, in which `returned` are the owners of the returns that
-    /// they brought. All answers that have come by now have to be judged together: a return may be
-    /// brought by any of them.
-    pub(super) fn match_acks(&mut self, answers: &[Answer], judgement: &mut Judgement) {
-        for id in &judgement.returned {
+    /// What some confirms amount to. `returned` are the owners of the returns that they brought.
+    /// All confirms that have come by now have to be judged together: a return may be brought by
+    /// any of them.
+    pub(super) fn judge(&mut self, confirms: &[Confirm], returned: &[CopyId]) -> Vec<Judged> {
+        for id in returned {
             // One that is doubtful was acked already.
             if !self.doubtful.remove(id) {
                 self.owners.insert(*id);
             }
         }
-        for answer in answers {
-            if self.owners.remove(&answer.id) {
+        let mut judged: Vec<_> = returned.iter().map(|id| (*id, Err(NotTaken::Returned))).collect();
+        for Confirm { id, is_ack, brought_a_return } in confirms {
+            if self.owners.remove(id) {
                 continue;
             }
-            match answer {
-                Answer { is_ack: false, .. } => judgement.nacked.push(answer.id),
-                Answer { brought_a_return: true, .. } => {
-                    self.doubtful.insert(answer.id);
+            match (is_ack, brought_a_return) {
+                (false, _) => judged.push((*id, Err(NotTaken::Refused))),
+                (true, true) => {
+                    self.doubtful.insert(*id);
                 }
-                Answer { .. } => judgement.confirmed.push(answer.id),
+                (true, false) => judged.push((*id, Ok(()))),
             }
         }
         if self.owners.is_empty() {
-            judgement.confirmed.extend(std::mem::take(&mut self.doubtful));
+            judged.extend(std::mem::take(&mut self.doubtful).into_iter().map(|id| (id, Ok(()))));
         }
+        judged
     }
+}
+
+/// The copies that a returned message may be: those with its address, body and place in a chain;
+/// failing that, those to its exchange; failing that, all.
+pub(super) fn owners(
+    under_way: &HashMap<CopyId, Arc<Outgoing>>,
+    message: &BasicReturnMessage,
+) -> Vec<CopyId> {
+    let having = |test: &dyn Fn(&Outgoing) -> bool| -> Vec<CopyId> {
+        let mut owners: Vec<_> =
+            under_way.iter().filter(|(_, copy)| test(copy)).map(|(id, _)| *id).collect();
+        owners.sort_unstable();
+        owners
+    };
+    let is_to_its_exchange = |copy: &Outgoing| copy.exchange == message.exchange;
+    let is_it = |copy: &Outgoing| {
+        is_to_its_exchange(copy)
+            && copy.routing_key == message.routing_key
+            && copy.body == message.data
+            && identity(&copy.properties()) == identity(&message.properties)
+    };
+    [having(&is_it), having(&is_to_its_exchange)]
+        .into_iter()
+        .find(|owners| !owners.is_empty())
+        .unwrap_or_else(|| having(&|_| true))
+}
+
+/// The headers by which copies differ whose content is the same. All properties cannot be compared:
+/// a NaN in a header is not equal to itself.
+fn identity(properties: &BasicProperties) -> [Option<AMQPValue>; 3] {
+    let headers = properties.headers().as_ref();
+    [CHAIN_ID, RETURN_TO, WAIT_FOR]
+        .map(|name| headers.and_then(|headers| headers.inner().get(name).cloned()))
 }
 
 #[cfg(test)]
@@ -118,26 +154,31 @@ mod tests {
             batches in prop::collection::vec(any::<bool>(), 40),
         ) {
             let (mut lapin, mut returns) = (VecDeque::new(), Returns::default());
-            let (mut answers, mut returned, mut believed) = (Vec::new(), Vec::new(), Vec::new());
+            let (mut confirms, mut returned, mut believed) = (Vec::new(), Vec::new(), Vec::new());
             let last = frames.len() - 1;
             for (number, frame) in frames.into_iter().enumerate() {
                 match frame {
                     Frame::Return(id) => lapin.push_back(id),
                     Frame::Ack(id) => {
                         let brought = lapin.pop_front();
-                        answers.push(Answer { id, is_ack: true, brought_a_return: brought.is_some() });
+                        let brought_a_return = brought.is_some();
+                        confirms.push(Confirm { id, is_ack: true, brought_a_return });
                         returned.extend(brought);
                     }
                 }
                 if batches[number] || number == last {
-                    let mut judgement = Judgement { returned: std::mem::take(&mut returned), ..Judgement::default() };
-                    returns.match_acks(&answers, &mut judgement);
-                    believed.extend(judgement.confirmed);
-                    answers.clear();
+                    let judged = returns.judge(&confirms, &returned);
+                    let kept = judged.into_iter().filter(|(_, taken)| taken.is_ok());
+                    believed.extend(kept.map(|(id, _)| id));
+                    confirms.clear();
+                    returned.clear();
                 }
             }
             believed.sort_unstable();
-            let expected: Vec<_> = (0..is_returned.len()).filter(|copy| !is_returned[*copy]).map(|copy| CopyId(copy as u64)).collect();
+            let expected: Vec<_> = (0..is_returned.len())
+                .filter(|copy| !is_returned[*copy])
+                .map(|copy| CopyId(copy as u64))
+                .collect();
             prop_assert_eq!(believed, expected);
             prop_assert!(returns.owners.is_empty() && returns.doubtful.is_empty());
         }

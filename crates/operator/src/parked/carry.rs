@@ -124,6 +124,30 @@ enum RoundEnd {
     HeldLong,
 }
 
+/// One way through the queue.
+struct Pass {
+    /// How many messages it may take, and how many it has taken.
+    bound: u64,
+    seen: u64,
+    /// The message that is sent next.
+    ready: Option<Ready>,
+    /// Whether there are fewer messages than were expected.
+    is_short: bool,
+    /// When the messages are given back.
+    hold_until: Instant,
+    moved_before: u64,
+}
+
+/// What became of the message that is sent next.
+enum Step {
+    /// It was sent, or cannot be moved.
+    Sent,
+    /// Nothing more is sent.
+    Stopped,
+    /// There is none, or it has to wait, until then at the latest.
+    Waits(Option<Instant>),
+}
+
 impl<'a> Carrier<'a> {
     #[allow(clippy::too_many_arguments, reason = "the parts of one run")]
     pub(crate) fn new(
@@ -263,8 +287,14 @@ impl<'a> Carrier<'a> {
         bound: u64,
         reading: &mut Option<BoxFuture<'a, Result<Depths, Error>>>,
     ) -> Result<RoundEnd, ParkedError> {
-        let (mut seen, mut ready, mut is_short) = (0, None::<Ready>, false);
-        let (hold_until, moved_before) = (Instant::now() + self.job.hold, self.tally.moved);
+        let mut pass = Pass {
+            bound,
+            seen: 0,
+            ready: None,
+            is_short: false,
+            hold_until: Instant::now() + self.job.hold,
+            moved_before: self.tally.moved,
+        };
         let mut next_tick = Instant::now() + TICK;
         let end = loop {
             let now = Instant::now();
@@ -273,44 +303,23 @@ impl<'a> Carrier<'a> {
                 reading.get_or_insert_with(|| self.read_depths());
                 next_tick = Instant::now() + TICK;
             }
-            let mut wake = next_tick;
-            let started = self.tally.moved + under_way.len() as u64;
             if self.ramp.stopped().is_some() {
                 break RoundEnd::Done;
             }
-            if now >= hold_until {
-                // Another round would end like this one if the queue has become shorter, or if this
-                // one has moved nothing and nothing waits to be moved: another consumer gets the
-                // messages, or those that stay take too long to read.
-                is_short |= look.is_silent() || (started == moved_before && ready.is_none());
-                break if is_short { RoundEnd::Done } else { RoundEnd::HeldLong };
+            if now >= pass.hold_until {
+                break self.held_long(&mut pass, look, under_way);
             }
-            if let Some(Ready { message, .. }) = &ready {
-                let room = under_way.has_room(message.size) && !self.state.is_paused;
-                match self.ramp.next(started, &self.book.fates, now.into_std()) {
-                    Next::Stop(_) => break RoundEnd::Done,
-                    Next::Watch(until) => wake = wake.min(until.into()),
-                    Next::Send { is_canary } => match self.state.send_at.filter(|at| *at > now) {
-                        Some(at) => wake = wake.min(at),
-                        None if room => {
-                            let sent =
-                                ready.take().map(|ready| self.send(ready, under_way, is_canary));
-                            if let Some(kept) = sent.transpose()?.flatten() {
-                                look.keep(&kept);
-                            }
-                            continue;
-                        }
-                        None => {}
-                    },
-                }
-            }
-            let is_enough = self.job.filter.limit.is_some_and(|limit| self.tally.matched >= limit);
-            let takes = ready.is_none() && seen < bound && !is_enough && !is_short;
-            if !takes && ready.is_none() && under_way.len() == 0 {
+            let wake = match self.send_next(&mut pass, look, under_way, now)? {
+                Step::Sent => continue,
+                Step::Stopped => break RoundEnd::Done,
+                Step::Waits(until) => until.map_or(next_tick, |until| until.min(next_tick)),
+            };
+            let takes = self.takes(&pass);
+            if !takes && pass.ready.is_none() && under_way.len() == 0 {
                 break RoundEnd::Done;
             }
             if takes {
-                look.prepare(bound - seen).await?;
+                look.prepare(bound - pass.seen).await?;
             }
             tokio::select! {
                 biased;
@@ -332,40 +341,90 @@ impl<'a> Carrier<'a> {
                     *reading = None;
                     self.apply_depths(&depths?);
                 }
-                held = look.arrival(), if takes => match held? {
-                    None if look.has_more().await? => {}
-                    None => is_short = true,
-                    Some(held) => {
-                        seen += 1;
-                        match self.select(held)? {
-                            Ok(found) => {
-                                if self.has_queue(&found.message).await? {
-                                    ready = Some(found);
-                                } else {
-                                    look.keep(&found.held);
-                                }
-                            }
-                            Err(kept) => look.keep(&kept),
-                        }
-                    }
-                },
+                held = look.arrival(), if takes => self.arrived(&mut pass, held?, look).await?,
                 () = sleep_until(wake) => {}
             }
         };
-        self.state.seen = seen;
-        if let Some(ready) = ready {
+        self.passed(pass, look)?;
+        Ok(end)
+    }
+
+    /// Whether another message is taken out of the queue.
+    fn takes(&self, pass: &Pass) -> bool {
+        let is_enough = self.job.filter.limit.is_some_and(|limit| self.tally.matched >= limit);
+        pass.ready.is_none() && pass.seen < pass.bound && !is_enough && !pass.is_short
+    }
+
+    /// Messages were held long enough. Another round would end like this one if the queue has
+    /// become shorter, or if this one has moved nothing and nothing waits to be moved: another
+    /// consumer gets the messages, or those that stay take too long to read.
+    fn held_long(&self, pass: &mut Pass, look: &Look<'_>, under_way: &UnderWay<Sent>) -> RoundEnd {
+        let started = self.tally.moved + under_way.len() as u64;
+        pass.is_short |= look.is_silent() || (started == pass.moved_before && pass.ready.is_none());
+        if pass.is_short { RoundEnd::Done } else { RoundEnd::HeldLong }
+    }
+
+    /// Sends the message that is ready, if it may be sent now.
+    fn send_next(
+        &mut self,
+        pass: &mut Pass,
+        look: &mut Look<'_>,
+        under_way: &mut UnderWay<Sent>,
+        now: Instant,
+    ) -> Result<Step, ParkedError> {
+        let Some(ready) = pass.ready.take() else { return Ok(Step::Waits(None)) };
+        let started = self.tally.moved + under_way.len() as u64;
+        let has_room = under_way.has_room(ready.message.size) && !self.state.is_paused;
+        let waits = match self.ramp.next(started, &self.book.fates, now.into_std()) {
+            Next::Stop(_) => Step::Stopped,
+            Next::Watch(until) => Step::Waits(Some(until.into())),
+            Next::Send { is_canary } => match self.state.send_at.filter(|at| *at > now) {
+                None if has_room => {
+                    if let Some(kept) = self.send(ready, under_way, is_canary)? {
+                        look.keep(&kept);
+                    }
+                    return Ok(Step::Sent);
+                }
+                at => Step::Waits(at),
+            },
+        };
+        pass.ready = Some(ready);
+        Ok(waits)
+    }
+
+    /// A message has come, or none comes any more.
+    async fn arrived(
+        &mut self,
+        pass: &mut Pass,
+        held: Option<Held>,
+        look: &mut Look<'_>,
+    ) -> Result<(), ParkedError> {
+        let Some(held) = held else {
+            pass.is_short = !look.has_more().await?;
+            return Ok(());
+        };
+        pass.seen += 1;
+        match self.select(held)? {
+            Ok(found) if self.has_queue(&found.message).await? => pass.ready = Some(found),
+            Ok(Ready { held, .. }) | Err(held) => look.keep(&held),
+        }
+        Ok(())
+    }
+
+    /// # Errors
+    ///
+    /// [`ParkedError::Incomplete`] if there were fewer messages than were expected.
+    fn passed(&mut self, pass: Pass, look: &mut Look<'_>) -> Result<(), ParkedError> {
+        self.state.seen = pass.seen;
+        if let Some(ready) = pass.ready {
             look.keep(&ready.held);
         }
-        if is_short && self.ramp.stopped().is_none() {
-            let wanted = self.tally.snapshot;
-            let looked_at = wanted - (bound - seen);
-            return Err(ParkedError::Incomplete {
-                queue: self.queue.to_owned(),
-                looked_at,
-                wanted,
-            });
+        if !pass.is_short || self.ramp.stopped().is_some() {
+            return Ok(());
         }
-        Ok(end)
+        let (queue, wanted) = (self.queue.to_owned(), self.tally.snapshot);
+        let looked_at = wanted - (pass.bound - pass.seen);
+        Err(ParkedError::Incomplete { queue, looked_at, wanted })
     }
 
     /// Waits for what is under way. What the broker does not confirm in time stays in the queue,

@@ -19,7 +19,7 @@ use crate::parked::progress::Fates;
 use crate::parked::ramp::LONGEST_WAIT;
 use crate::parked::session::Session;
 use crate::parked::show::{ChainSearch, Match};
-use crate::parked::under_way::{Answered, Drained, UnderWay};
+use crate::parked::under_way::{Answered, Drained, UnderWay, not_kept};
 use crate::parked::ways::require;
 use crate::telemetry::{About, RunSpan};
 use rehop::Error;
@@ -404,8 +404,11 @@ async fn publish(
 ) -> Result<(), ParkedError> {
     let what = format!("publishing to exchange {:?}", copy.exchange);
     under_way.send((), body.to_vec(), copy)?;
-    let first_problem =
-        |answers: Vec<Answered<()>>| answers.into_iter().try_for_each(|((), answer)| Ok(answer?));
+    let first_problem = |answers: Vec<Answered<()>>| {
+        answers.into_iter().try_for_each(|Answered { exchange, answer, .. }| {
+            answer.map_err(|why| not_kept(why, &exchange))
+        })
+    };
     let Drained { ended, unanswered } = under_way.drain(limit, first_problem).await;
     if unanswered == 0 { ended } else { Err(Error::Timeout { what, limit }.into()) }
 }

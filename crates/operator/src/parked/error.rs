@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use rehop::Error;
 use rehop::SettingsError;
+use rehop::internals::NotTaken;
 
 /// `unwrap()`, and a `main` that returns an error, print it with `Debug`. What to do next is in its
 /// text.
@@ -244,6 +245,21 @@ pub(crate) fn unconfirmed_because(is_blocked: bool) -> &'static str {
 }
 
 impl ParkedError {
+    /// Why a copy does not count as kept. Unless it was refused, the broker may keep it all the
+    /// same. `to` reads like "exchange x", and `what` like "publishing to exchange x".
+    pub(crate) fn not_taken(why: NotTaken, to: String, what: String) -> Self {
+        match why {
+            NotTaken::Refused | NotTaken::Returned => Self::Refused { to },
+            NotTaken::NotSent => {
+                let problem = "its channel ended before it was sent".to_owned().into();
+                Error::Lost { what, problem }.into()
+            }
+            NotTaken::LaneClosed(cause)
+            | NotTaken::Disconnected(cause)
+            | NotTaken::NoLane(cause) => cause.of_operation(what).into(),
+        }
+    }
+
     /// What the log says of it: all of it, but for what a line of an import may quote of its
     /// message.
     pub(crate) fn in_log(&self) -> String {

@@ -19,7 +19,7 @@ use crate::parked::operator::Parked;
 use crate::parked::progress::StopSignal;
 use crate::parked::ramp::Stop;
 use crate::parked::session::Session;
-use crate::parked::under_way::{Answered, Drained, UnderWay, Unkept, in_flight};
+use crate::parked::under_way::{Answered, Drained, UnderWay, in_flight};
 use crate::telemetry::MoveMetrics;
 use rehop::Error;
 use rehop::Timestamp;
@@ -294,26 +294,19 @@ impl Imported {
         metrics: &MoveMetrics,
     ) -> Result<(), ParkedError> {
         let mut ended = Ok(());
-        for ((), answer) in answers {
+        for Answered { answer, .. } in answers {
             match answer {
                 Ok(()) => {
                     self.imported += 1;
                     metrics.moved(1);
                 }
-                Err(unkept) => ended = ended.and(Err(not_imported(unkept, queue))),
+                Err(why) => {
+                    let (to, what) = (format!("queue {queue}"), "publishing an imported message");
+                    ended = ended.and(Err(ParkedError::not_taken(why, to, what.to_owned())));
+                }
             }
         }
         ended
-    }
-}
-
-fn not_imported(unkept: Unkept, queue: &str) -> ParkedError {
-    match unkept {
-        Unkept::Refused { .. } => ParkedError::Refused { to: format!("queue {queue}") },
-        Unkept::Failed { error, .. } => {
-            Error::of_operation("publishing an imported message", &error).into()
-        }
-        unclear @ Unkept::Unclear { .. } => unclear.into(),
     }
 }
 
@@ -504,6 +497,7 @@ mod tests {
     use crate::parked::message::ParkedMessage;
     use crate::parked::samples::sample;
     use rehop::Settings;
+    use rehop::internals::NotTaken;
 
     #[test]
     fn a_message_is_imported_to_where_it_belongs_and_into_a_parked_queue_only_if_its_own_queue_parks_there()
@@ -540,23 +534,19 @@ mod tests {
     #[test]
     fn only_what_the_broker_keeps_in_a_queue_counts_as_imported() {
         let mut imported = Imported::default();
-        let refused = || Unkept::Refused { exchange: "ns.park".to_owned() };
-        let unclear = || Unkept::Unclear { exchange: "ns.park".to_owned() };
         let metrics = MoveMetrics::new("import", "orders.parked", None);
-        let mut count = |answers: Vec<Result<(), Unkept>>| {
-            imported.count(
-                answers.into_iter().map(|answer| ((), answer)).collect(),
-                "orders.parked",
-                &metrics,
-            )
+        let mut count = |answers: Vec<Result<(), NotTaken>>| {
+            let answered = |answer| Answered { of: (), exchange: "ns.park".to_owned(), answer };
+            let answers = answers.into_iter().map(answered).collect();
+            imported.count(answers, "orders.parked", &metrics)
         };
         assert!(count(vec![Ok(()), Ok(())]).is_ok());
-        let counted = count(vec![Err(refused()), Ok(()), Err(unclear())]);
+        let counted = count(vec![Err(NotTaken::Returned), Ok(()), Err(NotTaken::NotSent)]);
         assert!(
             matches!(&counted, Err(ParkedError::Refused { to }) if to == "queue orders.parked"),
             "{counted:?}"
         );
-        let counted = count(vec![Err(unclear())]);
+        let counted = count(vec![Err(NotTaken::NotSent)]);
         assert!(matches!(counted, Err(ParkedError::Broker(Error::Lost { .. }))), "{counted:?}");
         assert_eq!(imported.imported, 3);
     }

@@ -15,8 +15,9 @@ use crate::parked::look::{Held, Look};
 use crate::parked::mask::headers_json;
 use crate::parked::message::{ParkedMessage, Place, Raw};
 use crate::parked::ramp::LONGEST_WAIT;
-use crate::parked::under_way::{Answered, UnderWay, Unkept};
+use crate::parked::under_way::{Answered, UnderWay, not_kept};
 use rehop::Timestamp;
+use rehop::internals::NotTaken;
 use rehop::internals::at_rest::{Original, traced};
 
 impl Carrier<'_> {
@@ -149,22 +150,20 @@ impl Carrier<'_> {
         answers: Vec<Answered<Sent>>,
     ) -> Result<(), ParkedError> {
         let (mut ended, mut moved) = (Ok(()), Vec::new());
-        for (mut sent, answer) in answers {
-            match answer {
-                Ok(()) => moved.push(sent),
-                Err(unkept) => {
-                    if let Some(span) = &mut sent.span {
-                        span.failed("unconfirmed");
-                    }
-                    look.keep(&sent.held);
-                    match unkept {
-                        Unkept::Refused { .. } => ended = ended.and(Err(unkept.into())),
-                        Unkept::Failed { .. } | Unkept::Unclear { .. } => {
-                            self.tally.unconfirmed += 1;
-                            self.note_end(unkept, sent.chain, sent.number);
-                        }
-                    }
-                }
+        for Answered { of: mut sent, exchange, answer } in answers {
+            let Err(why) = answer else {
+                moved.push(sent);
+                continue;
+            };
+            if let Some(span) = &mut sent.span {
+                span.failed("unconfirmed");
+            }
+            look.keep(&sent.held);
+            if matches!(why, NotTaken::Refused | NotTaken::Returned) {
+                ended = ended.and(Err(not_kept(why, &exchange)));
+            } else {
+                self.tally.unconfirmed += 1;
+                self.note_end(why, &exchange, sent);
             }
         }
         let acked = look.ack(moved.iter().map(|sent| &sent.held));
@@ -183,14 +182,18 @@ impl Carrier<'_> {
         ended
     }
 
-    /// Only one of several copies may tell why the channel has ended.
-    fn note_end(&mut self, unkept: Unkept, chain: String, number: u32) {
-        let blames_a_copy = unkept.blames_a_copy();
+    /// All copies that were under way tell why the lane has ended, and those that were not sent any
+    /// more do not.
+    fn note_end(&mut self, why: NotTaken, exchange: &str, sent: Sent) {
+        // The broker closes the channel because of a copy, as when its body is too large.
+        let blames_a_copy = matches!(&why, NotTaken::LaneClosed(cause) if cause.code == Some(406));
         let present = self.state.lane_end.take();
         let copies = present.as_ref().map_or(0, |present| present.copies) + 1;
         let present = present.filter(|present| present.blames_a_copy || !blames_a_copy);
-        let error = || LaneEnd { error: unkept.into(), blames_a_copy, chain, number, copies };
-        self.state.lane_end = Some(LaneEnd { copies, ..present.unwrap_or_else(error) });
+        let Sent { chain, number, .. } = sent;
+        let error = not_kept(why, exchange);
+        let end = || LaneEnd { error, blames_a_copy, chain, number, copies };
+        self.state.lane_end = Some(LaneEnd { copies, ..present.unwrap_or_else(end) });
     }
 
     pub(super) fn note(&mut self, delivery: &lapin::message::Delivery) {

@@ -1,7 +1,6 @@
 //! Copies on their way to the broker, each with what it is a copy of. What moves, imports and edits
 //! publish goes this way.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +8,7 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use lapin::{BasicProperties, ErrorKind};
+use lapin::BasicProperties;
 use tokio::time::timeout;
 
 use crate::parked::copies::Copy;
@@ -20,76 +19,36 @@ use rehop::Error;
 use rehop::internals::answer;
 use rehop::internals::client::Connection;
 use rehop::internals::short;
-use rehop::internals::{CopyId, Lane, Outgoing, PublishResult};
+use rehop::internals::{Lane, NotTaken, Outgoing};
 
 /// How many copies may be under way if nothing else is asked for.
 pub(super) const DEFAULT_IN_FLIGHT: u16 = 100;
 
-/// Copies that the broker has not answered yet, on a channel of their own. Each is answered once,
-/// unless the broker is silent. A returned one is recognised by its content, as those of a service
-/// are.
+/// Copies that the broker has not answered yet, on a lane of their own. Each is answered once,
+/// unless the broker is silent.
 pub(crate) struct UnderWay<T> {
     lane: Lane,
     /// How many copies may be under way.
     most: usize,
-    /// How many were sent.
-    sent: u64,
-    copies: HashMap<CopyId, Sent<T>>,
     /// The size of their bodies.
     bytes: u64,
-    results: FuturesUnordered<BoxFuture<'static, PublishResult>>,
+    /// Each ends with its answer, and the size of its body.
+    copies: FuturesUnordered<BoxFuture<'static, (Answered<T>, u64)>>,
 }
 
-struct Sent<T> {
-    of: T,
-    exchange: String,
-    size: u64,
+/// What the broker has answered to one copy.
+pub(crate) struct Answered<T> {
+    pub(crate) of: T,
+    /// Where it was sent.
+    pub(crate) exchange: String,
+    /// `Ok` means that the broker keeps it.
+    pub(crate) answer: Result<(), NotTaken>,
 }
 
-/// What the broker has answered to one copy. `Ok` means that it keeps the copy.
-pub(crate) type Answered<T> = (T, Result<(), Unkept>);
-
-/// Why a copy does not count as kept.
-#[derive(Debug)]
-pub(crate) enum Unkept {
-    /// The broker did not take it, or returned it.
-    Refused { exchange: String },
-    /// It could not be sent, or its channel ended before its confirm. The broker may keep it all
-    /// the same.
-    Failed { exchange: String, error: lapin::Error },
-    /// Its channel ended before it was clear whether it was returned.
-    Unclear { exchange: String },
-}
-
-impl Unkept {
-    /// Whether the broker has closed the channel because of one of its copies, as when a body is
-    /// too large: 406.
-    pub(crate) fn blames_a_copy(&self) -> bool {
-        match self {
-            Self::Failed { error, .. } => {
-                matches!(error.kind(), ErrorKind::ProtocolError(answer) if answer.get_id() == 406)
-            }
-            Self::Refused { .. } | Self::Unclear { .. } => false,
-        }
-    }
-}
-
-impl From<Unkept> for ParkedError {
-    fn from(unkept: Unkept) -> Self {
-        let publishing_to = |exchange: String| format!("publishing to exchange {exchange:?}");
-        match unkept {
-            Unkept::Refused { exchange } => Self::Refused { to: format!("exchange {exchange}") },
-            Unkept::Failed { exchange, error } => {
-                Error::of_operation(publishing_to(exchange), &error).into()
-            }
-            Unkept::Unclear { exchange } => {
-                let problem = "its channel ended before the broker had confirmed everything"
-                    .to_owned()
-                    .into();
-                Error::Lost { what: publishing_to(exchange), problem }.into()
-            }
-        }
-    }
+/// Why a copy to this exchange does not count as kept.
+pub(crate) fn not_kept(why: NotTaken, exchange: &str) -> ParkedError {
+    let what = format!("publishing to exchange {exchange:?}");
+    ParkedError::not_taken(why, format!("exchange {exchange}"), what)
 }
 
 /// How waiting for everything that was under way ended.
@@ -101,7 +60,7 @@ pub(crate) struct Drained {
     pub(crate) unanswered: u64,
 }
 
-impl<T> UnderWay<T> {
+impl<T: Send + 'static> UnderWay<T> {
     /// `most` is how many copies may be under way at a time.
     pub(crate) async fn open(session: &Session, most: usize) -> Result<Self, Error> {
         Self::on(session.publishing_connection().await?, most, session.limit).await
@@ -112,15 +71,9 @@ impl<T> UnderWay<T> {
         most: usize,
         limit: Duration,
     ) -> Result<Self, Error> {
-        let lane = answer("opening a channel", limit, Lane::open(connection, 0)).await?;
-        Ok(Self {
-            lane,
-            most,
-            sent: 0,
-            copies: HashMap::new(),
-            bytes: 0,
-            results: FuturesUnordered::new(),
-        })
+        let (lane, running) = answer("opening a channel", limit, Lane::open(connection)).await?;
+        tokio::spawn(running);
+        Ok(Self { lane, most, bytes: 0, copies: FuturesUnordered::new() })
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -132,7 +85,7 @@ impl<T> UnderWay<T> {
         has_room((self.copies.len(), self.bytes), self.most, size)
     }
 
-    /// The copy, with this body, is sent at the next [`answers`](Self::answers).
+    /// Sends the copy, with this body.
     ///
     /// # Errors
     ///
@@ -157,42 +110,24 @@ impl<T> UnderWay<T> {
     ) -> Result<(), Error> {
         let Copy { exchange, routing_key, properties, mut overflow } = copy;
         let (to, key) = (short(&exchange)?, short(&routing_key)?);
-        let (id, size) = (CopyId(self.sent), body.len() as u64);
+        let size = body.len() as u64;
         body.append(&mut overflow);
         let outgoing = Outgoing::new(to, key, Bytes::from(body), properties, write);
-        self.sent += 1;
         self.bytes += size;
-        self.results.push(self.lane.send(id, Arc::new(outgoing)).boxed());
-        self.copies.insert(id, Sent { of, exchange, size });
+        let answer = self.lane.send(Arc::new(outgoing));
+        let answered = answer.map(move |answer| (Answered { of, exchange, answer }, size));
+        self.copies.push(answered.boxed());
         Ok(())
     }
 
     /// The next answers of the broker. `None` if nothing is under way. May be dropped at any time.
     pub(crate) async fn answers(&mut self) -> Option<Vec<Answered<T>>> {
-        let mut results = vec![self.results.next().await?];
-        while let Some(Some(result)) = self.results.next().now_or_never() {
-            results.push(result);
-        }
         let mut answers = Vec::new();
-        for PublishResult { id, result } in &results {
-            if let Err(error) = result {
-                let failed = |exchange| Unkept::Failed { exchange, error: error.clone() };
-                answers.extend(self.unkept(*id, failed));
-            }
-        }
-        let judgement = self.lane.sort_results(results);
-        for id in judgement.confirmed {
-            answers.extend(self.take(id).map(|sent| (sent.of, Ok(()))));
-        }
-        for id in judgement.nacked.into_iter().chain(judgement.returned) {
-            answers.extend(self.unkept(id, |exchange| Unkept::Refused { exchange }));
-        }
-        if self.results.is_empty() {
-            // No result is to come, so nothing will tell more about these.
-            let unclear: Vec<_> = self.copies.keys().copied().collect();
-            for id in unclear {
-                answers.extend(self.unkept(id, |exchange| Unkept::Unclear { exchange }));
-            }
+        let mut next = Some(self.copies.next().await?);
+        while let Some((answered, size)) = next {
+            self.bytes -= size;
+            answers.push(answered);
+            next = self.copies.next().now_or_never().flatten();
         }
         Some(answers)
     }
@@ -212,16 +147,6 @@ impl<T> UnderWay<T> {
                 Err(_) => return Drained { ended, unanswered: self.len() as u64 },
             }
         }
-    }
-
-    fn unkept(&mut self, id: CopyId, why: impl FnOnce(String) -> Unkept) -> Option<Answered<T>> {
-        self.take(id).map(|Sent { of, exchange, .. }| (of, Err(why(exchange))))
-    }
-
-    fn take(&mut self, id: CopyId) -> Option<Sent<T>> {
-        let sent = self.copies.remove(&id)?;
-        self.bytes -= sent.size;
-        Some(sent)
     }
 }
 
