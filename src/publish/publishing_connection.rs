@@ -15,7 +15,9 @@ use super::retries::Suspicion;
 use crate::broker::client::Connection;
 use crate::broker::lane;
 use crate::broker::lane::cause::{Blame, Cause};
+use crate::broker::scout::Scout;
 use crate::clock;
+use crate::error::Error;
 use crate::lock::lock;
 
 /// The longest that a healthy broker takes to answer one copy on a lane of its own, or to close
@@ -33,6 +35,9 @@ pub(super) struct PublishingConnection {
     pub(super) connection: Arc<dyn Connection>,
     /// How long the broker may take to answer anything.
     pub(super) answer_timeout: Duration,
+    scout: Arc<Scout>,
+    /// Whether copies may be under way on it.
+    has_begun: AtomicBool,
     /// Each of its lanes has a clone.
     pub(super) lanes: Arc<()>,
     /// Why it has ended, and when that was noticed.
@@ -49,10 +54,16 @@ pub(super) struct PublishingConnection {
 type Panic = Box<dyn Any + Send>;
 
 impl PublishingConnection {
-    pub(super) fn new(connection: Arc<dyn Connection>, answer_timeout: Duration) -> Arc<Self> {
+    pub(super) fn new(
+        connection: Arc<dyn Connection>,
+        answer_timeout: Duration,
+        scout: Arc<Scout>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             connection,
             answer_timeout,
+            scout,
+            has_begun: AtomicBool::new(false),
             lanes: Arc::default(),
             end: watch::Sender::new(None),
             last_send: Mutex::new(clock::now()),
@@ -168,6 +179,17 @@ impl PublishingConnection {
         }
     }
 
+    /// Copies are sent on it from now on.
+    pub(super) fn begin(&self) {
+        self.has_begun.store(true, Ordering::Relaxed);
+    }
+
+    /// Fails if the broker would refuse a channel, and with it end the connection and what is under
+    /// way on it.
+    pub(super) async fn try_channel(&self) -> Result<(), Error> {
+        if self.has_begun.load(Ordering::Relaxed) { self.scout.try_channel().await } else { Ok(()) }
+    }
+
     /// Finds out whether the connection is alive, if it was not found out a moment ago.
     pub(super) fn probe(self: &Arc<Self>) {
         let now = clock::now();
@@ -181,6 +203,9 @@ impl PublishingConnection {
         // In a task, because whoever waits for a confirm may give up meanwhile, and lapin would
         // keep the channel.
         self.spawn(async move {
+            if connection.try_channel().await.is_err() {
+                return;
+            }
             // A broker that refuses a channel is alive, too.
             let _ = connection
                 .answer("no confirm and no answer in time", connection.connection.open_channel())

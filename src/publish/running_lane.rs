@@ -48,6 +48,7 @@ impl RunningLane {
     ///
     /// Why it could not be opened.
     pub(super) async fn open(connection: &Arc<PublishingConnection>) -> Result<Self, Cause> {
+        connection.try_channel().await.map_err(|error| Cause::of(error.to_string()))?;
         let counted = connection.lanes.clone();
         let in_use = Arc::strong_count(&connection.lanes) - 2;
         let (requests, receiver) = mpsc::unbounded_channel();

@@ -119,7 +119,7 @@ fn advice(trouble: Trouble) -> String {
                 .to_owned();
         }
         Trouble::NoChannel => {
-            "no channel can be opened for copies; is channel_max too low for this service?"
+            "no channel can be opened for copies; is a limit of channels reached?"
         }
         Trouble::Closed => {
             "the broker closed the channel that carried a copy; see the broker's log."
