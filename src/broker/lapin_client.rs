@@ -319,3 +319,27 @@ impl Channel for LapinChannel {
         .boxed()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(text: &str) -> lapin::Error {
+        ErrorKind::ProtocolError(AMQPError::from_id(530, text.into()).unwrap()).into()
+    }
+
+    #[test]
+    fn a_limit_of_a_user_names_the_user_also_where_the_broker_names_its_node() {
+        let of = |who: &str| {
+            format!(
+                "NOT_ALLOWED - number of channels opened for user '{who}' has reached the maximum allowed user limit of (2)"
+            )
+        };
+        for who in ["rabbit@node", "svc"] {
+            let error = naming("svc", refused(&of(who)));
+            assert_eq!(crate::error::describe(&error), of("svc"));
+        }
+        let other = "NOT_ALLOWED - number of channels opened (2) has reached the negotiated channel_max (2)";
+        assert_eq!(crate::error::describe(&naming("svc", refused(other))), other);
+    }
+}

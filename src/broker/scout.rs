@@ -88,7 +88,7 @@ impl Scout {
         };
         let connection = match (self.connection().await, instead) {
             (Err(error), Some(instead)) if error.limit().is_some_and(Limit::is_of_connections) => {
-                instead.clone()
+                return work(instead.clone()).await;
             }
             (got, _) => got?,
         };

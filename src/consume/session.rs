@@ -75,7 +75,7 @@ impl WorkQueue {
 /// A channel that consumes one queue.
 pub(crate) struct Session<'a> {
     queue: &'a WorkQueue,
-    connection: Arc<dyn Connection>,
+    pub(crate) connection: Arc<dyn Connection>,
     channel: Arc<dyn Channel>,
     settling_channel: Arc<SettlingChannel>,
     subscriptions: Subscriptions,

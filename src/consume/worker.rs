@@ -60,6 +60,10 @@ impl Worker {
                     }
                     was_taken_back = session.is_taken_back;
                     let is_unanswered = matches!(error, Error::Timeout { .. });
+                    if is_unanswered {
+                        // Its node may have lost the others. What else it carries goes on.
+                        self.consuming.abandon(&session.connection);
+                    }
                     if session.has_taken || (since.elapsed() > STEADY_AFTER && !is_unanswered) {
                         failures = 0;
                     }
