@@ -6,9 +6,11 @@ use std::time::Duration;
 use crate::settings::{SettingsError, WaitStrategy};
 use crate::topology::Role;
 
+mod limit;
 mod mismatch;
 mod problem;
 
+pub use limit::Limit;
 pub use problem::Problem;
 
 pub use mismatch::namespace_of;
@@ -79,6 +81,17 @@ pub enum Error {
         /// The user.
         user: String,
         /// What the broker said.
+        problem: Problem,
+    },
+    /// A limit of the broker, or of this machine, is reached. It is waited for: others may leave
+    /// room.
+    #[error("{limit}, so {what} is refused: {}. {problem}", limit.remedy())]
+    Limit {
+        /// What was tried.
+        what: String,
+        /// The limit.
+        limit: Limit,
+        /// What the broker or the system said.
         problem: Problem,
     },
     /// The certificates could not be used, or the broker's was not trusted.
@@ -219,7 +232,16 @@ impl Error {
             self,
             Connect { .. } | ConnectAny { .. } | Unavailable { .. } | Timeout { .. }
         );
-        is_away || matches!(self, Lost { .. })
+        is_away || matches!(self, Lost { .. } | Self::Limit { .. })
+    }
+
+    /// The limit that is reached, if that is what this is.
+    #[doc(hidden)]
+    pub fn limit(&self) -> Option<&Limit> {
+        match self {
+            Self::Limit { limit, .. } => Some(limit),
+            _ => None,
+        }
     }
 
     /// Whether a delivery ended the connection, such as that of a message whose headers are larger
@@ -244,6 +266,7 @@ impl Error {
             Self::Connect { .. } | Self::ConnectAny { .. } => "the broker cannot be reached",
             Self::PasswordFile { .. } => "the password file cannot be used",
             Self::Login { .. } => "the broker refused the login",
+            Self::Limit { .. } => "a limit is reached",
             Self::Tls { .. } => "there is no TLS connection",
             Self::Mismatch { .. } => "something exists with other arguments",
             Self::Permission { .. } => "a permission is missing",
@@ -261,10 +284,11 @@ impl Error {
     }
 
     /// What it means that no address could be connected to. An error that waiting cannot mend, such
-    /// as a refused login, comes before nodes that are down.
+    /// as a refused login, and a limit, come before nodes that are down.
     pub(crate) fn of_all_addresses(mut tried: Vec<Self>) -> Self {
-        match tried.iter().position(|error| !error.is_transient()) {
-            Some(permanent) => tried.swap_remove(permanent),
+        let is_telling = |error: &Self| !error.is_transient() || error.limit().is_some();
+        match tried.iter().position(is_telling) {
+            Some(telling) => tried.swap_remove(telling),
             None if tried.len() == 1 => tried.remove(0),
             None => Self::ConnectAny { tried },
         }
@@ -278,6 +302,9 @@ impl Error {
             return Self::of_end(what, Problem::of_lapin(error));
         };
         let (text, problem) = (answer.get_message().as_str(), Problem::of_lapin(error));
+        if let Some(limit) = Limit::of_answer(answer.get_id(), text) {
+            return Self::Limit { what, limit, problem };
+        }
         match answer.get_id() {
             403 => Self::Permission { what, problem },
             // Only its text tells it from a queue that cannot be served: "no queue 'q' in vhost

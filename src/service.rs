@@ -14,6 +14,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::broker::connection::Link;
 use crate::broker::keeper::Keeper;
 use crate::broker::name::short;
+use crate::broker::scout::Scout;
 use crate::consume::ack_timeout::AckTimeout;
 use crate::consume::attempt;
 use crate::consume::context::{self, QueueContext};
@@ -64,6 +65,7 @@ pub struct Service {
     resolved: Result<Resolved, SettingsError>,
     consuming: Arc<Link>,
     publishing: Arc<Link>,
+    scout: Arc<Scout>,
     consumers: Vec<AnyConsumer>,
     status: Status,
     shutdown: Option<BoxFuture<'static, ()>>,
@@ -78,8 +80,9 @@ impl std::fmt::Debug for Service {
 
 impl Service {
     /// A service with these settings, and without queues: add at least one consumer. Awaiting it
-    /// opens two connections, one to consume and one to publish: during an alarm the broker blocks
-    /// a connection that publishes, and acks on it too (3.10, 4.0 and 4.3).
+    /// opens three connections. One consumes and one publishes: during an alarm the broker blocks a
+    /// connection that publishes, and acks on it too (3.10, 4.0 and 4.3). The third one looks and
+    /// declares: the broker closes a connection that opens one channel too many.
     pub fn new(settings: &Settings) -> Self {
         let link = |purpose| {
             Arc::new(Link::new(
@@ -88,11 +91,13 @@ impl Service {
             ))
         };
         let (consuming, publishing) = (link("consuming"), link("publishing"));
+        let scout = Arc::new(Scout::new(link("keeping")));
         let status = Status::new(&consuming, &publishing);
         Self {
             resolved: settings.resolve(),
             consuming,
             publishing,
+            scout,
             consumers: Vec::new(),
             status,
             shutdown: None,
@@ -142,7 +147,7 @@ impl Service {
     }
 
     async fn run(self) -> Result<Summary, Error> {
-        let Self { resolved, consuming, publishing, consumers, status, shutdown } = self;
+        let Self { resolved, consuming, publishing, scout, consumers, status, shutdown } = self;
         let resolved = resolved?;
         let settings = &resolved.settings;
         let names = Names::new(&settings.namespace);
@@ -167,7 +172,7 @@ impl Service {
         let shared = topology::shared(&names, &configs);
         let exchanges = topology::copies_go_to(&names, &configs);
         let keeper = Arc::new(Keeper::new(
-            consuming.clone(),
+            scout.clone(),
             settings.topology,
             shared,
             configs.iter().map(|config| topology::own(&names, config)).collect(),
@@ -176,7 +181,7 @@ impl Service {
         let retried = move |exchange: &str| retried.publish_retried(exchange);
         let (publisher, publishing_task) =
             CopyPublisher::start(publishing.clone(), keeper.clone(), exchanges, retried);
-        let receipts = Receipts::start(publishing.clone(), &names.report())?;
+        let receipts = Receipts::start(publishing.clone(), scout.clone(), &names.report())?;
         let ack_timeout = settings.broker.consumer_timeout;
         let (intake, indexes) = Intake::new(
             shutdown.clone(),
@@ -236,7 +241,10 @@ impl Service {
         failure_logs.iter().for_each(|log| log.log(Duration::ZERO));
         drop(aborted);
         drop(shared);
-        shutdown.within(async { tokio::join!(consuming.close(), publishing.close()) }).await;
+        let closing = async {
+            tokio::join!(consuming.close(), publishing.close(), scout.close());
+        };
+        shutdown.within(closing).await;
         ended.map(|()| summary.so_far())
     }
 }

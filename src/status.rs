@@ -57,7 +57,7 @@ pub struct QueueStatus {
     pub last_error: Option<String>,
 }
 
-/// The state of a service's two connections.
+/// The state of the connections by which a service consumes and publishes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConnectionStatus {

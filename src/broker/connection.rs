@@ -70,6 +70,11 @@ impl Link {
         self.broker.timeout
     }
 
+    /// How long a service that starts waits for its broker.
+    pub(crate) fn startup_timeout(&self) -> Duration {
+        self.broker.startup_timeout
+    }
+
     /// The connection, opened if none works. Tries each address once, the one that worked last
     /// first.
     ///
@@ -138,9 +143,10 @@ impl Link {
     }
 
     /// The connection, tried again for as long as the broker may take to start. A refused login is
-    /// an error at once.
+    /// an error at once. A limit is waited for, and said once.
     pub async fn start(&self) -> Result<Arc<dyn Connection>, Error> {
         let deadline = Instant::now() + self.broker.startup_timeout;
+        let mut reached = None;
         for attempt in 0.. {
             match self.get().await {
                 Err(error) if error.is_transient() => {
@@ -148,7 +154,15 @@ impl Link {
                     if Instant::now() + pause >= deadline {
                         return Err(error);
                     }
-                    tracing::warn!(%error, "cannot reach the broker; trying again in {pause:.1?}");
+                    if let Some(limit) = error.limit() {
+                        if reached.as_ref() != Some(limit) {
+                            let for_at_most = self.broker.startup_timeout;
+                            tracing::warn!(%error, "waiting for room, for {for_at_most:.0?} at most");
+                            reached = Some(limit.clone());
+                        }
+                    } else {
+                        tracing::warn!(%error, "cannot reach the broker; trying again in {pause:.1?}");
+                    }
                     tokio::time::sleep(pause).await;
                 }
                 result => return result,

@@ -13,7 +13,7 @@ use crate::broker::client::{Channel, Connection};
 use crate::broker::connection::Link;
 use crate::broker::delayed_retry::knows_delayed_retry;
 use crate::broker::name::short;
-use crate::error::{Error, namespace_of};
+use crate::error::{Error, Limit, namespace_of};
 use crate::settings::{Declare, Settings, TopologyMode, WaitStrategy};
 use crate::topology::{
     Argument, Arguments, Binding, DELAYED_RETRY_TYPE, Exchange, ExchangeBinding, ExchangeKind,
@@ -67,7 +67,8 @@ impl Topology {
     }
 
     /// The same for each part on a channel of its own: neither a refusal, which closes the channel,
-    /// nor a part that is not answered keeps the others from being declared.
+    /// nor a part that is not answered keeps the others from being declared. `at_once` is how many
+    /// channels it opens at the same time.
     ///
     /// # Errors
     ///
@@ -78,7 +79,13 @@ impl Topology {
         connection: &dyn Connection,
         mode: TopologyMode,
         limit: Duration,
+        at_once: usize,
     ) -> Result<Vec<Failure>, Error> {
+        // A connection may have fewer channels than that.
+        let at_once = match connection.channel_max() {
+            0 => at_once,
+            most => at_once.min(most.into()),
+        };
         let mut failures = Vec::new();
         let (exchanges, queues): (Vec<_>, Vec<_>) =
             self.parts().into_iter().partition(|part| matches!(part, Part::Exchange(_)));
@@ -87,7 +94,7 @@ impl Topology {
             for part in parts {
                 alone.push(declare_alone(connection, mode, limit, part));
             }
-            let mut outcomes = stream::iter(alone).buffer_unordered(AT_ONCE);
+            let mut outcomes = stream::iter(alone).buffer_unordered(at_once);
             while let Some(outcome) = outcomes.next().await {
                 failures.extend(outcome?);
             }
@@ -144,7 +151,7 @@ impl Topology {
 }
 
 /// How many parts are declared at the same time.
-const AT_ONCE: usize = 8;
+pub(crate) const AT_ONCE: usize = 8;
 
 /// Does all of these, several at the same time, and stops at the first error in their order.
 async fn at_once<F: Future<Output = Result<(), Error>>>(operations: Vec<F>) -> Result<(), Error> {
@@ -299,6 +306,10 @@ async fn declare_alone(
             Ok(None)
         }
         Err(Failure { error: error @ Error::Lost { .. }, .. }) => Err(error),
+        // Another channel was refused, which has ended the connection.
+        Err(Failure { error, .. }) if error.limit().is_some_and(Limit::ends_connection) => {
+            Err(error)
+        }
         Err(failure) => Ok(Some(failure)),
     }
 }

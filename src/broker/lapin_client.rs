@@ -11,7 +11,7 @@ use lapin::options::{
     ConfirmSelectOptions, ExchangeBindOptions, ExchangeDeclareOptions, ExchangeDeleteOptions,
     QueueBindOptions, QueueDeclareOptions, QueueDeleteOptions,
 };
-use lapin::protocol::AMQPErrorKind;
+use lapin::protocol::{AMQPError, AMQPErrorKind};
 use lapin::types::{FieldTable, ShortString};
 use lapin::{BasicProperties, ChannelState, Confirmation, ErrorKind, Event, ExchangeKind};
 use tokio::sync::watch;
@@ -85,10 +85,14 @@ impl Connection for LapinConnection {
                 match self.connection.create_channel().await {
                     // Each try takes a number out of use, so this ends.
                     Err(error) if is_soft(&error) => {}
-                    opened => {
+                    Err(error) => {
+                        let user = self.connection.status().username();
+                        return Err(naming(&user, error));
+                    }
+                    Ok(channel) => {
                         let unwritten = watch::Sender::new(0);
                         let closed = self.closed.clone();
-                        return Ok(Arc::new(LapinChannel { channel: opened?, closed, unwritten })
+                        return Ok(Arc::new(LapinChannel { channel, closed, unwritten })
                             as Arc<dyn Channel>);
                     }
                 }
@@ -105,6 +109,20 @@ impl Connection for LapinConnection {
 /// Whether it is an error for which the broker closes only a channel, not the connection.
 fn is_soft(error: &lapin::Error) -> bool {
     matches!(error.kind(), ErrorKind::ProtocolError(answer) if matches!(answer.kind(), AMQPErrorKind::Soft(_)))
+}
+
+/// With `max-channels` of a user, 4.0 names its node in place of the user. This names the user.
+fn naming(user: &str, error: lapin::Error) -> lapin::Error {
+    const BEFORE: &str = "number of channels opened for user '";
+    let ErrorKind::ProtocolError(answer) = error.kind() else { return error };
+    let text = answer.get_message().as_str();
+    let Some((start, rest)) = text.split_once(BEFORE) else { return error };
+    let Some((_, end)) = rest.rsplit_once("' has reached") else { return error };
+    let named = ShortString::try_new(format!("{start}{BEFORE}{user}' has reached{end}"));
+    match named.ok().and_then(|text| AMQPError::from_id(answer.get_id(), text)) {
+        Some(named) => ErrorKind::ProtocolError(named).into(),
+        None => error,
+    }
 }
 
 impl LapinChannel {
@@ -299,5 +317,29 @@ impl Channel for LapinChannel {
             self.channel.close(200, why.into()).await
         }
         .boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(text: &str) -> lapin::Error {
+        ErrorKind::ProtocolError(AMQPError::from_id(530, text.into()).unwrap()).into()
+    }
+
+    #[test]
+    fn a_limit_of_a_user_names_the_user_also_where_the_broker_names_its_node() {
+        let of = |who: &str| {
+            format!(
+                "NOT_ALLOWED - number of channels opened for user '{who}' has reached the maximum allowed user limit of (2)"
+            )
+        };
+        for who in ["rabbit@node", "svc"] {
+            let error = naming("svc", refused(&of(who)));
+            assert_eq!(crate::error::describe(&error), of("svc"));
+        }
+        let other = "NOT_ALLOWED - number of channels opened (2) has reached the negotiated channel_max (2)";
+        assert_eq!(crate::error::describe(&naming("svc", refused(other))), other);
     }
 }

@@ -16,4 +16,5 @@ pub(crate) mod name;
 pub(crate) mod open;
 pub(crate) mod queued;
 mod rotation;
+pub(crate) mod scout;
 mod transport;

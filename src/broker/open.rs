@@ -19,7 +19,7 @@ use tokio::time::{Instant, timeout};
 use crate::broker::client::Connection;
 use crate::broker::lapin_client::LapinConnection;
 use crate::broker::transport::{self, ClosedChannels, Transport};
-use crate::error::{Error, Problem};
+use crate::error::{Error, Limit, Problem};
 use crate::lock::lock;
 use crate::settings::BrokerSettings;
 use crate::settings::address::shown;
@@ -79,18 +79,34 @@ pub(super) async fn open(
     let Ok(result) = timeout(limit, opening).await else {
         return Err(Error::Timeout { what: format!("connecting to {address}"), limit });
     };
-    result.map_err(|error| {
-        let problem = Problem::of_lapin(&error);
-        match error.kind() {
-            ErrorKind::ProtocolError(answer) if [403, 530].contains(&answer.get_id()) => {
-                Error::Login { broker: address, user, problem }
+    result.map_err(|error| refusal(&error, address, user, encrypted))
+}
+
+/// What it means that no connection was opened.
+fn refusal(error: &lapin::Error, broker: String, user: String, encrypted: bool) -> Error {
+    let problem = Problem::of_lapin(error);
+    let what = || format!("connecting to {broker}");
+    match error.kind() {
+        ErrorKind::ProtocolError(answer) if [403, 530].contains(&answer.get_id()) => {
+            let text = answer.get_message().as_str();
+            if let Some(limit) = Limit::of_answer(answer.get_id(), text) {
+                Error::Limit { what: what(), limit, problem }
+            } else if text.starts_with("NOT_ALLOWED - negotiated ") {
+                // The URL asks for a frame_max or a channel_max that the broker does not allow.
+                Error::Refused { what: what(), problem }
+            } else if text.ends_with("connection limit cannot be queried, timeout") {
+                Error::Unavailable { what: what(), problem }
+            } else {
+                Error::Login { broker, user, problem }
             }
-            ErrorKind::IOError(cause) if encrypted && is_tls(cause) => {
-                Error::Tls { broker: address, problem }
-            }
-            _ => Error::Connect { broker: address, problem },
         }
-    })
+        ErrorKind::IOError(cause) => match Limit::of_io(cause) {
+            Some(limit) => Error::Limit { what: what(), limit, problem },
+            None if encrypted && is_tls(cause) => Error::Tls { broker, problem },
+            None => Error::Connect { broker, problem },
+        },
+        _ => Error::Connect { broker, problem },
+    }
 }
 
 /// Tries the addresses of a host one after the other. Each but the last gets an equal share of the
@@ -145,8 +161,13 @@ impl Drop for HangUp {
 /// The password in a file, without the line end that most editors and tools add.
 pub fn password(file: &Path) -> Result<String, Error> {
     let unusable = |problem: Problem| Error::PasswordFile { path: file.to_owned(), problem };
-    let text = std::fs::read_to_string(file)
-        .map_err(|error| unusable(Problem::new(error.to_string(), error)))?;
+    let text = std::fs::read_to_string(file).map_err(|error| {
+        let (limit, problem) = (Limit::of_io(&error), Problem::new(error.to_string(), error));
+        match limit {
+            Some(limit) => Error::Limit { what: "reading a file".to_owned(), limit, problem },
+            None => unusable(problem),
+        }
+    })?;
     let password = text.strip_suffix('\n').unwrap_or(&text);
     match password.strip_suffix('\r').unwrap_or(password) {
         "" => Err(unusable("it is empty".to_owned().into())),

@@ -16,6 +16,7 @@ use tokio::time::{Instant, timeout};
 use crate::broker::client::Channel;
 use crate::broker::connection::Link;
 use crate::broker::name::short;
+use crate::broker::scout::Scout;
 use crate::error::{Error, describe};
 use crate::retry::decision::Reason;
 use crate::retry::ledger::Replay;
@@ -38,11 +39,12 @@ impl Receipts {
     /// # Errors
     ///
     /// When the exchange's name is too long.
-    pub(crate) fn start(link: Arc<Link>, exchange: &str) -> Result<Self, Error> {
+    pub(crate) fn start(link: Arc<Link>, scout: Arc<Scout>, exchange: &str) -> Result<Self, Error> {
         let (sender, receiver) = mpsc::channel(CAPACITY);
         tokio::spawn(
             Task {
                 link,
+                scout,
                 exchange: short(exchange)?,
                 channel: None,
                 opening: None,
@@ -76,6 +78,7 @@ impl Receipts {
 
 struct Task {
     link: Arc<Link>,
+    scout: Arc<Scout>,
     exchange: ShortString,
     channel: Option<Arc<dyn Channel>>,
     /// A channel that is being opened, for the next receipt if not for this one: lapin would keep
@@ -130,6 +133,8 @@ impl Task {
         let opening = match &mut self.opening {
             Some(opening) => opening,
             none => {
+                // One channel too many would end the connection, with the copies on it.
+                self.scout.try_channel().await.map_err(|error| error.to_string())?;
                 let connection = self.link.get().await.map_err(|error| error.to_string())?;
                 let opening = async move { connection.open_channel().await };
                 none.insert(tokio::spawn(opening))

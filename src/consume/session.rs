@@ -49,6 +49,13 @@ pub(crate) struct WorkQueue {
 }
 
 impl WorkQueue {
+    /// Declares what the queue needs, and checks that its leader answers. Both are done on another
+    /// connection, where a channel that the broker refuses costs nothing: the other queues go on.
+    pub(crate) async fn prepare(&self, consuming: &Arc<dyn Connection>) -> Result<(), Error> {
+        self.keeper.declare(consuming, self.index.position()).await?;
+        check_leader(self, consuming).await
+    }
+
     /// After the broker has taken messages back, waits until it accepts copies again. During an
     /// alarm nothing can be copied, so new deliveries would only be taken back, too. Waits no
     /// longer than the ack timeout, because the messages of this queue may have caused the alarm.
@@ -69,7 +76,7 @@ impl WorkQueue {
 /// A channel that consumes one queue.
 pub(crate) struct Session<'a> {
     queue: &'a WorkQueue,
-    connection: Arc<dyn Connection>,
+    pub(crate) connection: Arc<dyn Connection>,
     channel: Arc<dyn Channel>,
     settling_channel: Arc<SettlingChannel>,
     subscriptions: Subscriptions,
@@ -98,13 +105,11 @@ const CHECK_CHANNEL_EVERY: Duration = Duration::from_millis(500);
 const ARRIVED_KEPT: usize = 1_000;
 
 impl<'a> Session<'a> {
-    /// Declares what the queue needs, checks that its leader answers, and opens a channel.
+    /// Opens a channel, after [`WorkQueue::prepare`].
     pub(crate) async fn open(
         queue: &'a WorkQueue,
         connection: Arc<dyn Connection>,
     ) -> Result<Self, Error> {
-        queue.keeper.declare(&connection, queue.index.position()).await?;
-        check_leader(queue, &*connection).await?;
         let opening = connection.open_channel();
         let channel = queue
             .shutdown

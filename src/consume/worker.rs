@@ -15,6 +15,11 @@ use crate::error::Error;
 /// frame limit do, would break it several times a second.
 const STEADY_AFTER: Duration = Duration::from_secs(10);
 
+/// Whether a queue that was never consumed is given up.
+fn is_final(error: &Error, waits_until: Instant) -> bool {
+    !error.is_transient() || (error.limit().is_some() && Instant::now() >= waits_until)
+}
+
 pub(crate) struct Worker {
     pub(crate) queue: WorkQueue,
     pub(crate) consuming: Arc<Link>,
@@ -24,12 +29,14 @@ impl Worker {
     /// # Errors
     ///
     /// Only before the queue is consumed for the first time, if the broker refuses to declare or to
-    /// consume it. A missing permission to read the queue is no such refusal: it is retried until
-    /// the shutdown, as is every failure after the queue has been consumed once.
+    /// consume it. A limit is waited for as a broker that starts is. A missing permission to read
+    /// the queue is no such refusal: it is retried until the shutdown, as is every failure after
+    /// the queue has been consumed once.
     pub(crate) async fn run(self) -> Result<(), Error> {
         let (shutdown, queue) = (&self.queue.shutdown, self.queue.context.config.queue.as_str());
         let (mut failures, mut started, mut has_consumed, mut was_taken_back) =
             (0, false, false, false);
+        let waits_until = Instant::now() + self.consuming.startup_timeout();
         loop {
             let opened = tokio::select! {
                 biased;
@@ -37,7 +44,7 @@ impl Worker {
                 opened = self.open(was_taken_back) => opened,
             };
             let error = match opened {
-                Err(error) if !started && !error.is_transient() => return Err(error),
+                Err(error) if !started && is_final(&error, waits_until) => return Err(error),
                 Err(error) => error,
                 Ok(mut session) => {
                     started = true;
@@ -53,6 +60,10 @@ impl Worker {
                     }
                     was_taken_back = session.is_taken_back;
                     let is_unanswered = matches!(error, Error::Timeout { .. });
+                    if is_unanswered {
+                        // Its node may have lost the others. What else it carries goes on.
+                        self.consuming.abandon(&session.connection);
+                    }
                     if session.has_taken || (since.elapsed() > STEADY_AFTER && !is_unanswered) {
                         failures = 0;
                     }
@@ -82,6 +93,7 @@ impl Worker {
             self.queue.wait_out_alarm().await;
         }
         let connection = self.consuming.get().await?;
+        self.queue.prepare(&connection).await?;
         let opened = Session::open(&self.queue, connection.clone()).await;
         match &opened {
             // A connection that does not answer can look alive for a long time.

@@ -17,7 +17,9 @@ use crate::broker::client::Connection;
 use crate::broker::lane::cause::{Blame, Cause};
 use crate::broker::lane::{Lane, NotTaken};
 use crate::broker::queued::queued;
+use crate::broker::scout::Scout;
 use crate::clock;
+use crate::error::Error;
 use crate::lock::lock;
 
 /// The longest that a healthy broker takes to answer one copy on a lane of its own, or to close
@@ -35,6 +37,9 @@ pub(super) struct PublishingConnection {
     pub(super) connection: Arc<dyn Connection>,
     /// How long the broker may take to answer anything.
     pub(super) answer_timeout: Duration,
+    scout: Arc<Scout>,
+    /// Whether copies may be under way on it.
+    has_begun: AtomicBool,
     /// Each of its lanes has a clone.
     lanes: Arc<()>,
     /// Why it has ended, and when that was noticed.
@@ -51,10 +56,16 @@ pub(super) struct PublishingConnection {
 type Panic = Box<dyn Any + Send>;
 
 impl PublishingConnection {
-    pub(super) fn new(connection: Arc<dyn Connection>, answer_timeout: Duration) -> Arc<Self> {
+    pub(super) fn new(
+        connection: Arc<dyn Connection>,
+        answer_timeout: Duration,
+        scout: Arc<Scout>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             connection,
             answer_timeout,
+            scout,
+            has_begun: AtomicBool::new(false),
             lanes: Arc::default(),
             end: watch::Sender::new(None),
             last_send: Mutex::new(clock::now()),
@@ -144,12 +155,24 @@ impl PublishingConnection {
     ///
     /// [`NotTaken::NoLane`], or [`NotTaken::NotSent`] if the connection has ended.
     pub(super) async fn open_lane(self: &Arc<Self>) -> Result<Lane, NotTaken> {
+        let opened = match self.try_channel().await {
+            Ok(()) => self.open_lane_in_task().await,
+            Err(error) => Err(Cause::of(&error.to_string())),
+        };
+        let cause = match opened {
+            Ok(lane) => return Ok(lane),
+            Err(cause) => cause,
+        };
+        Err(self.end_of_lane(cause).await.map_or(NotTaken::NotSent, NotTaken::NoLane))
+    }
+
+    /// In a task, because whoever needs the lane may give up meanwhile, and lapin would keep the
+    /// channel.
+    async fn open_lane_in_task(self: &Arc<Self>) -> Result<Lane, Cause> {
         let counted = self.lanes.clone();
         let in_use = Arc::strong_count(&self.lanes) - 2;
         let (opened, opening) = oneshot::channel();
         let of = self.clone();
-        // In a task, because whoever needs the lane may give up meanwhile, and lapin would keep the
-        // channel.
         self.spawn(async move {
             let _counted = counted;
             match Lane::open(of.connection.clone()).await {
@@ -169,13 +192,11 @@ impl PublishingConnection {
                 }
             }
         });
-        let cause = match self.answer("no answer to opening a channel", opening).await {
-            Ok(Ok(Ok(lane))) => return Ok(lane),
-            Ok(Ok(Err(cause))) | Err(cause) => cause,
+        match self.answer("no answer to opening a channel", opening).await? {
+            Ok(opened) => opened,
             // The task has panicked, which ends the connection.
-            Ok(Err(_)) => self.ended().await,
-        };
-        Err(self.end_of_lane(cause).await.map_or(NotTaken::NotSent, NotTaken::NoLane))
+            Err(_) => Err(self.ended().await),
+        }
     }
 
     /// Whether it has this lane, and copies can be sent on it.
@@ -226,6 +247,17 @@ impl PublishingConnection {
         }
     }
 
+    /// Copies are sent on it from now on.
+    pub(super) fn begin(&self) {
+        self.has_begun.store(true, Ordering::Relaxed);
+    }
+
+    /// Fails if the broker would refuse a channel, and with it end the connection and what is under
+    /// way on it.
+    pub(super) async fn try_channel(&self) -> Result<(), Error> {
+        if self.has_begun.load(Ordering::Relaxed) { self.scout.try_channel().await } else { Ok(()) }
+    }
+
     /// Finds out whether the connection is alive, if it was not found out a moment ago.
     pub(super) fn probe(self: &Arc<Self>) {
         let now = clock::now();
@@ -239,6 +271,9 @@ impl PublishingConnection {
         // In a task, because whoever waits for a confirm may give up meanwhile, and lapin would
         // keep the channel.
         self.spawn(async move {
+            if connection.try_channel().await.is_err() {
+                return;
+            }
             // A broker that refuses a channel is alive, too.
             let _ = connection
                 .answer("no confirm and no answer in time", connection.connection.open_channel())

@@ -21,6 +21,7 @@ use crate::broker::dial::dialing;
 use crate::broker::keeper::Keeper;
 use crate::broker::lane::Outgoing;
 use crate::broker::name::short;
+use crate::broker::scout::Scout;
 use crate::inputs::models;
 use crate::settings::{BrokerSettings, TopologyMode};
 use crate::topology::Topology;
@@ -68,8 +69,8 @@ fn play_until(scenario: &Scenario, stop: Duration) -> Outcome {
 fn start() -> (CopyPublisher, AbortOnDropHandle<()>) {
     let settings = BrokerSettings { timeout: Duration::from_secs(2), ..BrokerSettings::default() };
     let link = |name: &str| Arc::new(Link::new(name.to_owned(), settings.clone()));
-    let keeper =
-        Keeper::new(link("consuming"), TopologyMode::Declare, Topology::default(), Vec::new());
+    let scout = Arc::new(Scout::new(link("keeping")));
+    let keeper = Keeper::new(scout, TopologyMode::Declare, Topology::default(), Vec::new());
     CopyPublisher::start(link("publishing"), Arc::new(keeper), ["x0".to_owned()], |_| ())
 }
 

@@ -120,7 +120,7 @@ fn advice(why: &NotTaken) -> String {
             "copies are unroutable; do the alternate exchange and the stray queue still exist?"
         }
         NotTaken::NoLane(_) => {
-            "no channel can be opened for copies; is channel_max too low for this service?"
+            "no channel can be opened for copies; is a limit of channels reached?"
         }
         NotTaken::LaneClosed(cause) if cause.code == Some(403) => {
             "copies are not allowed; does the user have write permission on this exchange?"

@@ -10,6 +10,8 @@ use super::publishing_connection::PublishingConnection;
 use super::shared::Shared;
 use super::trouble::CHECK_RECOVERY_EVERY;
 use crate::broker::connection::pause;
+use crate::broker::lane::cause::Cause;
+use crate::error::Limit;
 
 /// The shortest time between two repairs of the topology.
 const REPAIR_EVERY: Duration = Duration::from_secs(5);
@@ -30,16 +32,21 @@ async fn keep_connected(shared: &Shared) {
             Ok(connection) => {
                 logged = None;
                 let (since, events) = (Instant::now(), connection.events());
+                let scout = keeper.scout().clone();
                 let publishing =
-                    PublishingConnection::new(connection.clone(), link.answer_timeout());
+                    PublishingConnection::new(connection.clone(), link.answer_timeout(), scout);
                 let begin = async {
                     // Copies wait, so the limit is for all parts together.
-                    let _ = timeout(link.answer_timeout(), keeper.repair()).await;
-                    shared.connection.send_replace(Some(publishing.clone()));
+                    let repairing = keeper.repair(Some(&connection));
+                    let _ = timeout(link.answer_timeout(), repairing).await;
+                    // Before the first copy, because a channel that is one too many ends the
+                    // connection.
                     for exchange in shared.exchanges() {
                         // If one cannot be opened, the first copy that needs it reports why.
                         let _ = exchange.lane(&publishing).await;
                     }
+                    publishing.begin();
+                    shared.connection.send_replace(Some(publishing.clone()));
                     std::future::pending::<Infallible>().await
                 };
                 let cause = tokio::select! {
@@ -52,7 +59,7 @@ async fn keep_connected(shared: &Shared) {
                 if publishing.has_confirmed() || since.elapsed() >= STEADY_AFTER {
                     failures = 0;
                 }
-                cause.problem.to_string()
+                explained(&cause)
             }
             Err(error) => error.to_string(),
         };
@@ -65,6 +72,15 @@ async fn keep_connected(shared: &Shared) {
     }
 }
 
+/// What ended the connection, and what to do if that was a limit.
+fn explained(cause: &Cause) -> String {
+    let text = cause.problem.text();
+    match cause.code.and_then(|code| Limit::of_answer(code, text)) {
+        Some(limit) => format!("{limit}: {}. {text}", limit.remedy()),
+        None => cause.problem.to_string(),
+    }
+}
+
 /// Declares the topology again after a copy has shown that a part of it is missing.
 async fn keep_repaired(shared: &Shared) {
     loop {
@@ -73,7 +89,7 @@ async fn keep_repaired(shared: &Shared) {
         let exchanges = shared.exchanges();
         exchanges.iter().for_each(|exchange| exchange.begin_repair());
         // Copies wait for this, too.
-        let _ = timeout(shared.link.answer_timeout(), shared.keeper.repair()).await;
+        let _ = timeout(shared.link.answer_timeout(), shared.keeper.repair(None)).await;
         exchanges.iter().for_each(|exchange| exchange.end_repair());
         sleep_until(next).await;
     }

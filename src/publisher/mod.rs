@@ -9,7 +9,7 @@ mod error;
 mod message;
 
 use std::pin::pin;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -19,6 +19,7 @@ pub use self::error::PublishError;
 pub use self::message::Publish;
 use crate::broker::answer::answer;
 use crate::broker::channel::has_lost_numbers;
+use crate::broker::client::Connection;
 use crate::broker::connection::{Link, unblocked};
 use crate::broker::lane::{Lane, NotTaken, Outgoing};
 use crate::clock;
@@ -106,8 +107,17 @@ struct Inner {
     slots: Arc<Semaphore>,
     /// How many slots there are.
     max_channels: usize,
+    /// Slots that are not used for a time, because a limit of the broker was reached.
+    unused: Mutex<Unused>,
     /// Lanes on which nothing is under way.
     idle: Mutex<Vec<Lane>>,
+}
+
+#[derive(Default)]
+struct Unused {
+    slots: usize,
+    /// The connection that the broker has ended last, because it had one channel too many.
+    ended: Option<Weak<dyn Connection>>,
 }
 
 impl Publisher {
@@ -130,6 +140,7 @@ impl Publisher {
             metrics: PublisherMetrics::new(Instruments::new()),
             slots: Arc::new(Semaphore::new(max_channels)),
             max_channels,
+            unused: Mutex::default(),
             idle: Mutex::default(),
         })))
     }
@@ -246,7 +257,10 @@ impl Publisher {
                 Ok(lane)
             }
             Err(error) => {
-                let in_use = self.0.max_channels - self.0.slots.available_permits();
+                let in_use = self.0.in_use();
+                if error.limit().is_some_and(|limit| !limit.is_of_connections()) {
+                    self.0.leave_unused(&connection, in_use);
+                }
                 if matches!(error, Error::Timeout { .. }) && !self.0.link.state().is_blocked {
                     self.0.link.abandon(&connection);
                 } else if error.is_used_up() && has_lost_numbers(&*connection, in_use) {
@@ -267,6 +281,35 @@ impl Publisher {
 }
 
 impl Inner {
+    /// How many channels are used, or are to be opened.
+    fn in_use(&self) -> usize {
+        let busy = self.max_channels - self.slots.available_permits();
+        busy.saturating_sub(lock(&self.unused).slots)
+    }
+
+    /// The broker has ended a connection that opened a channel too many, and what was under way on
+    /// it. For some minutes, half as many are used.
+    fn leave_unused(self: &Arc<Self>, connection: &Arc<dyn Connection>, in_use: usize) {
+        const FOR: Duration = Duration::from_secs(5 * 60);
+        let mut unused = lock(&self.unused);
+        let ended = Arc::downgrade(connection);
+        // All who were opening a channel learn of it.
+        if unused.ended.as_ref().is_some_and(|before| before.ptr_eq(&ended)) {
+            return;
+        }
+        let less = (self.max_channels - unused.slots).saturating_sub((in_use / 2).max(1));
+        unused.ended = Some(ended);
+        unused.slots += less;
+        drop(unused);
+        let (inner, less_as_permits) = (self.clone(), u32::try_from(less).unwrap_or(u32::MAX));
+        tokio::spawn(async move {
+            let held = inner.slots.acquire_many(less_as_permits).await;
+            tokio::time::sleep(FOR).await;
+            lock(&inner.unused).slots -= less;
+            drop(held);
+        });
+    }
+
     /// Nothing is under way on the lane any more.
     fn keep(&self, lane: Lane) {
         let mut idle = lock(&self.idle);

@@ -157,8 +157,8 @@ pub struct BrokerSettings {
     /// 30s, 1s to 10m.
     #[serde(with = "duration")]
     pub timeout: Duration,
-    /// How long to keep trying at start-up while the broker is unreachable. After start-up, rehop
-    /// reconnects without a limit. Default 30s, 0s to 1h.
+    /// How long to keep trying at start-up while the broker is unreachable, or a limit of it is
+    /// reached. After start-up, rehop reconnects without a limit. Default 30s, 0s to 1h.
     #[serde(with = "duration")]
     pub startup_timeout: Duration,
     /// How long a delivery may stay unsettled before the broker takes it back; before RabbitMQ 4.3

@@ -248,3 +248,40 @@ async fn where_the_broker_allows_few_channels_publishes_wait_and_none_fails() {
     try_join_all(publishes).await.unwrap();
     fixture.has_depth(&fixture.queue, 200).await;
 }
+
+/// The limit is of the user, so lapin does not know it: the broker ends the connection.
+#[tokio::test(flavor = "multi_thread")]
+async fn once_the_broker_has_refused_a_channel_a_publisher_uses_fewer_and_none_is_refused_again() {
+    const BURST: usize = 40;
+    let mut fixture = Fixture::new("max-channels").await;
+    fixture.declare().await;
+    let (user, broker) = (fixture.namespace.name().to_owned(), Broker::shared().await);
+    let management = broker.management().unwrap();
+    management.add_user(&user, "pass").await.unwrap();
+    management.set_permissions(&user, [".*"; 3]).await.unwrap();
+    let limit = format!("user-limits/{user}/max-channels");
+    management.put(&limit, &json!({ "value": 8 })).await.unwrap();
+    let url = broker.amqp_url().replace("guest:guest@", &format!("{user}:pass@"));
+    fixture.settings.broker.url = Secret::from(url);
+    let publisher = publisher(&fixture).await;
+    let burst = async || {
+        let publish = |_| publisher.publish(Publish::to_queue(&fixture.queue).bytes("x"));
+        let results = join_all((0..BURST).map(publish)).await;
+        results.into_iter().filter_map(Result::err).collect::<Vec<_>>()
+    };
+    let mut named = false;
+    eventually(SOON, "a whole burst is confirmed", async || {
+        let errors = burst().await;
+        for error in &errors {
+            assert!(error.is_transient(), "{error}");
+            named |= error.to_string().contains("max-channels");
+        }
+        if errors.is_empty() { Ok(true) } else { Err(errors[0].to_string()) }
+    })
+    .await
+    .unwrap();
+    assert!(named, "the error says which limit it was, and how to raise it");
+    for _ in 0..5 {
+        assert_eq!(burst().await.len(), 0, "it keeps to it");
+    }
+}

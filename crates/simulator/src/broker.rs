@@ -8,6 +8,7 @@ use crate::channel::Channel;
 use crate::connection::{Alarm, Connection};
 use crate::error::Exception;
 use crate::exchange::{Exchange, ExchangeType};
+use crate::limits::Limits;
 use crate::names::{ChannelId, Name, QueueId};
 use crate::permissions::{Access, Permissions, Resource};
 use crate::protocol::{ChannelNumber, ConnectionId, Event, Sent, Time, Version};
@@ -24,6 +25,8 @@ pub struct Broker {
     /// The node's `max_message_size`. There is none at first, whereas a real node has one of many
     /// megabytes.
     pub max_message_size: usize,
+    /// How many connections, channels, consumers and queues there may be. No limit at first.
+    pub limits: Limits,
     /// How long a delivery takes from its queue to its channel. No time at first.
     pub delivery_lag: Time,
     /// When the node's time begins, counted from 1970. It begins then unless this is changed. Dead
@@ -79,6 +82,7 @@ impl Broker {
             next_number: 0,
             consumer_timeout: Time::from_secs(30 * 60),
             max_message_size: usize::MAX,
+            limits: Limits::default(),
             delivery_lag: Time::ZERO,
             epoch: Time::ZERO,
             alarm: None,

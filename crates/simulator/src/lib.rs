@@ -61,6 +61,7 @@ mod delivery;
 mod error;
 mod exchange;
 mod headers;
+mod limits;
 mod message;
 mod methods;
 mod names;
@@ -75,6 +76,7 @@ mod topology;
 
 pub use broker::Broker;
 pub use connection::Alarm;
+pub use limits::Limits;
 pub use permissions::Permissions;
 pub use protocol::{ChannelNumber, ConnectionId, Delivery, Event, Method, Sent, Time, Version};
 pub use queue::{QueueView, Turnover};

@@ -34,6 +34,9 @@ impl Broker {
     }
 
     fn open_channel(&mut self, connection: ConnectionId, number: ChannelNumber) {
+        if let Err(exception) = self.channel_limit(connection) {
+            return self.close_connection(connection, exception);
+        }
         let id = ChannelId(self.next_number());
         let consumer_timeout = self.consumer_timeout;
         self.channels

@@ -56,10 +56,11 @@ impl Broker {
         !self.is_down && self.alarm.is_none()
     }
 
-    /// Opens a connection. A node that is down takes none.
+    /// Opens a connection. A node that is down takes none, and one whose limits are reached refuses
+    /// it: see [`refuses_connection`](Self::refuses_connection).
     pub fn connect(&mut self, now: Time, user: &str) -> Option<ConnectionId> {
         self.advance(now);
-        if self.is_down {
+        if self.is_down || self.connection_limit(user).is_err() {
             return None;
         }
         let id = ConnectionId(self.next_number());

@@ -22,6 +22,7 @@ impl Broker {
         if self.channels.get(&id).is_some_and(|channel| channel.consumers.contains_key(tag)) {
             return Err(Exception::not_allowed(&format!("attempt to reuse consumer tag '{tag}'")));
         }
+        self.consumer_limit(id)?;
         if tag.is_empty() {
             subscription.tag = Tag::Subscription(format!("amq.ctag-{}", self.next_number()).into());
         }

@@ -143,6 +143,7 @@ impl Broker {
             self.check_access(id, Access::Write, Resource::Exchange(exchange))?;
         }
         arguments::check(version, &name, &declaration)?;
+        self.queue_limit(&name)?;
         let queue = QueueId(self.next_number());
         if let Some(connection) =
             declaration.owner.and_then(|owner| self.connections.get_mut(&owner))

@@ -40,6 +40,7 @@ impl Scenario {
             13 | 29 => Self::of_short_timeout(seed, random),
             5 | 21 => Self::of_refusals(seed, random),
             9 => Self::of_a_full_queue(seed, random),
+            15 => Self::of_limits(seed, random),
             _ => Self::of_faults(seed, random),
         };
         for _ in 0..pick(random, &[0, 0, 0, 0, 1, 2]) {
@@ -49,6 +50,30 @@ impl Scenario {
         for queue in &mut scenario.queues {
             queue.wait_queues = pick(random, &[None, None, None, own, own, shared]);
         }
+        if scenario.faults.iter().any(|fault| fault.kind.is_limit()) {
+            // An operator's tool is refused then, and says so.
+            scenario.replays.clear();
+        }
+        scenario
+    }
+
+    /// The broker's limits are reached for a while, alone or among other faults.
+    fn of_limits(seed: u64, random: &mut SmallRng) -> Self {
+        let mut scenario = Self::of_faults(seed, random);
+        if random.random() {
+            scenario.faults.clear();
+        }
+        for _ in 0..random.random_range(1..=2) {
+            let (at, lasts) =
+                (CHAOS.mul_f64(random.random()), pick(random, &[secs(1), secs(10), secs(20)]));
+            let kinds = [
+                FaultKind::NoMoreChannels { lasts },
+                FaultKind::NoMoreConnections { lasts },
+                FaultKind::OneConsumer { lasts },
+            ];
+            scenario.faults.push(Fault { at, kind: pick(random, &kinds) });
+        }
+        scenario.faults.sort_by_key(|fault| fault.at);
         scenario
     }
 
@@ -510,7 +535,7 @@ fn burst(random: &mut SmallRng, processes: usize, queues: usize, faults: &mut Ve
 }
 
 fn kind(random: &mut SmallRng, process: usize, queues: usize) -> FaultKind {
-    let connection = random.random_range(0..2);
+    let connection = random.random_range(0..3);
     let short = pick(random, &[millis(100), secs(1), secs(4), secs(15)]);
     let long = pick(random, &[millis(500), secs(3), secs(20), secs(40)]);
     let queue = random.random_range(0..queues);

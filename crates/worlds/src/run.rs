@@ -9,7 +9,7 @@ use lapin::types::{AMQPValue, FieldTable};
 use rehop::internals::dial::dialing;
 use rehop::settings::WaitStrategy;
 use rehop::{Error, Publish, PublishError, Publisher, Summary, Topology};
-use rehop_simulator::{Alarm, Broker, Permissions, QueueView, Time};
+use rehop_simulator::{Alarm, Broker, Limits, Permissions, QueueView, Time};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::sleep;
@@ -386,7 +386,42 @@ impl Run {
                         .broker(|broker, _| broker.set_permissions(USER, Permissions::default()));
                 });
             }
+            FaultKind::NoMoreChannels { .. }
+            | FaultKind::NoMoreConnections { .. }
+            | FaultKind::OneConsumer { .. } => self.limit(kind),
         }
+    }
+
+    /// Sets a limit for a while.
+    fn limit(&self, kind: FaultKind) {
+        let (lasts, set, clear): (_, fn(&mut Broker), fn(&mut Limits)) = match kind {
+            FaultKind::NoMoreChannels { lasts } => (
+                lasts,
+                |broker| {
+                    let (_, channels) = broker.usage_of(USER);
+                    broker.limits.user_channels.insert(USER.to_owned(), channels);
+                },
+                |limits| limits.user_channels.clear(),
+            ),
+            FaultKind::NoMoreConnections { lasts } => (
+                lasts,
+                |broker| {
+                    let (connections, _) = broker.usage_of(USER);
+                    broker.limits.user_connections.insert(USER.to_owned(), connections);
+                },
+                |limits| limits.user_connections.clear(),
+            ),
+            FaultKind::OneConsumer { lasts } => (
+                lasts,
+                |broker| broker.limits.channel_consumers = Some(1),
+                |limits| limits.channel_consumers = None,
+            ),
+            _ => return,
+        };
+        self.shared.network.broker(|broker, _| set(broker));
+        self.later(lasts, move |shared| {
+            shared.network.broker(|broker, _| clear(&mut broker.limits));
+        });
     }
 
     fn held(&self) -> BTreeMap<(Process, usize), usize> {
@@ -441,6 +476,9 @@ impl Run {
                     | FaultKind::SilentLeader { lasts, .. }
                     | FaultKind::Full { lasts, .. }
                     | FaultKind::NoBodies { lasts }
+                    | FaultKind::NoMoreChannels { lasts }
+                    | FaultKind::NoMoreConnections { lasts }
+                    | FaultKind::OneConsumer { lasts }
                     | FaultKind::NoCopies { lasts } => lasts,
                     _ => Duration::ZERO,
                 }

@@ -242,6 +242,31 @@ pub enum FaultKind {
         /// How long.
         lasts: Duration,
     },
+    /// The service's user may have no more channels than it has at this moment.
+    NoMoreChannels {
+        /// How long.
+        lasts: Duration,
+    },
+    /// The service's user may have no more connections than it has at this moment.
+    NoMoreConnections {
+        /// How long.
+        lasts: Duration,
+    },
+    /// Channels that are opened from now on, and those that exist, may have one consumer.
+    OneConsumer {
+        /// How long.
+        lasts: Duration,
+    },
+}
+
+impl FaultKind {
+    /// Whether a limit of the broker is reached.
+    pub(crate) fn is_limit(self) -> bool {
+        matches!(
+            self,
+            Self::NoMoreChannels { .. } | Self::NoMoreConnections { .. } | Self::OneConsumer { .. }
+        )
+    }
 }
 
 /// Which queues break.

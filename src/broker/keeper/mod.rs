@@ -4,6 +4,9 @@
 //!
 //! The first declaration stops at its first failure, which keeps the service from starting. After
 //! that each exchange, and each queue with its bindings, fails alone.
+//!
+//! Nothing of this happens on a connection that consumes or publishes, if the broker allows a
+//! third one: see [`scout`](super::scout).
 
 mod declared;
 
@@ -17,13 +20,13 @@ use tokio::sync::Mutex;
 
 use self::declared::Declared;
 use crate::broker::client::{Connection, QueueCounts};
-use crate::broker::connection::Link;
-use crate::broker::declare::Failure;
+use crate::broker::declare::{AT_ONCE, Failure};
 use crate::broker::look::look_at;
+use crate::broker::scout::Scout;
 use crate::error::Error;
 use crate::lock::lock;
 use crate::settings::TopologyMode;
-use crate::topology::{Role, Topology};
+use crate::topology::{Queue, Role, Topology};
 
 /// How often the depth of the stray queue is read.
 const LOOK_EVERY: Duration = Duration::from_secs(15);
@@ -37,7 +40,7 @@ const DECLARE_EVERY: u32 = 4;
 
 /// The one owner of a service's topology.
 pub(crate) struct Keeper {
-    link: Arc<Link>,
+    scout: Arc<Scout>,
     mode: TopologyMode,
     shared: Topology,
     queues: Vec<Topology>,
@@ -51,13 +54,13 @@ impl Keeper {
     /// Keeps what all queues share, and what each needs for itself. Elsewhere each is named by its
     /// position.
     pub(crate) fn new(
-        link: Arc<Link>,
+        scout: Arc<Scout>,
         mode: TopologyMode,
         shared: Topology,
         queues: Vec<Topology>,
     ) -> Self {
         Self {
-            link,
+            scout,
             mode,
             shared,
             queues,
@@ -66,8 +69,8 @@ impl Keeper {
         }
     }
 
-    /// Declares the own part of the queue at this position, after the shared part where this
-    /// connection has not done so yet.
+    /// Declares the own part of the queue at this position, after the shared part where that was
+    /// not done since `consuming` was opened.
     ///
     /// # Errors
     ///
@@ -75,19 +78,35 @@ impl Keeper {
     /// from being consumed.
     pub(crate) async fn declare(
         &self,
-        connection: &Arc<dyn Connection>,
+        consuming: &Arc<dyn Connection>,
+        position: usize,
+    ) -> Result<(), Error> {
+        let declare = |connection: Arc<dyn Connection>| async move {
+            self.declare_on(&*connection, consuming, position).await
+        };
+        self.scout.visit(Some(consuming), declare).await
+    }
+
+    async fn declare_on(
+        &self,
+        connection: &dyn Connection,
+        consuming: &Arc<dyn Connection>,
         position: usize,
     ) -> Result<(), Error> {
         let mut declared = self.declared.lock().await;
-        if !declared.is_shared_on(connection) {
-            self.declare_or_report(&**connection, &self.shared, declared.is_new()).await?;
-            declared.note_shared(connection);
+        if !declared.is_shared_on(consuming) {
+            self.declare_or_report(connection, &self.shared, declared.is_new()).await?;
+            declared.note_shared(consuming);
         }
         let is_new = !declared.has_queue(position);
         drop(declared);
-        self.declare_or_report(&**connection, &self.queues[position], is_new).await?;
+        self.declare_or_report(connection, &self.queues[position], is_new).await?;
         self.declared.lock().await.note_queue(position);
         Ok(())
+    }
+
+    pub(crate) fn scout(&self) -> &Arc<Scout> {
+        &self.scout
     }
 
     async fn declare_or_report(
@@ -96,11 +115,12 @@ impl Keeper {
         topology: &Topology,
         is_new: bool,
     ) -> Result<(), Error> {
+        let limit = self.scout.answer_timeout();
         if is_new {
-            return topology.establish(connection, self.mode, self.link.answer_timeout()).await;
+            return topology.establish(connection, self.mode, limit).await;
         }
-        let failures =
-            topology.establish_each(connection, self.mode, self.link.answer_timeout()).await?;
+        let at_once = self.scout.at_once(AT_ONCE);
+        let failures = topology.establish_each(connection, self.mode, limit, at_once).await?;
         self.report(topology, &failures);
         failures
             .into_iter()
@@ -110,29 +130,23 @@ impl Keeper {
 
     /// Declares everything again that was declared before, because somebody may have deleted a part
     /// of it. The first declaration is left to a consumer that starts: it says what is wrong, and
-    /// checks what the broker can do.
-    pub(crate) async fn repair(&self) {
+    /// checks what the broker can do. `idle`: a connection that nothing is under way on, for want
+    /// of a further one.
+    pub(crate) async fn repair(&self, idle: Option<&Arc<dyn Connection>>) {
         let parts = self.declared.lock().await.parts_to_repair(&self.shared, &self.queues);
         if parts.is_empty() {
             return;
         }
-        let connection = match self.link.get().await {
-            Ok(connection) => connection,
-            Err(error) => {
-                return tracing::debug!(%error, "the topology cannot be declared again now");
+        let (limit, at_once) = (self.scout.answer_timeout(), self.scout.at_once(AT_ONCE));
+        let declare = |connection: Arc<dyn Connection>| async move {
+            for topology in parts {
+                let each = topology.establish_each(&*connection, self.mode, limit, at_once);
+                self.report(topology, &each.await?);
             }
+            Ok(())
         };
-        for topology in parts {
-            match topology.establish_each(&*connection, self.mode, self.link.answer_timeout()).await
-            {
-                Ok(failures) => self.report(topology, &failures),
-                Err(error) => {
-                    if error.is_used_up() {
-                        self.link.retire(&connection);
-                    }
-                    return tracing::debug!(%error, "the topology cannot be declared again now");
-                }
-            }
+        if let Err(error) = self.scout.visit(idle, declare).await {
+            tracing::debug!(%error, "the topology cannot be declared again now");
         }
     }
 
@@ -163,13 +177,19 @@ impl Keeper {
         observe_parked: impl Fn(&str, &str, u64),
     ) {
         let (mut reported, mut pause) = (StrayDepth::default(), LOOK_FIRST);
-        for look in 1u32.. {
+        for round in 1u32.. {
             tokio::time::sleep(pause).await;
             pause = LOOK_EVERY;
-            let Ok(connection) = self.link.get().await else { continue };
-            let suspicious = if let Ok(seen) =
-                look_at(&*connection, stray.as_str(), self.link.answer_timeout()).await
-            {
+            let limit = self.scout.answer_timeout();
+            let look = |connection: Arc<dyn Connection>| async move {
+                look_at(&*connection, stray.as_str(), limit).await
+            };
+            let looked = self.scout.visit(None, look).await;
+            // Nothing can be declared either.
+            if looked.as_ref().is_err_and(|error| error.limit().is_some()) {
+                continue;
+            }
+            let suspicious = if let Ok(seen) = looked {
                 let grown = reported.has_grown(seen);
                 if grown.is_some() {
                     observe(reported.0);
@@ -186,28 +206,34 @@ impl Keeper {
                 tracing::debug!(queue = %stray, "could not read the depth of the stray queue");
                 true
             };
-            self.watch_parked(&*connection, &observe_parked).await;
-            if suspicious || look.is_multiple_of(DECLARE_EVERY) {
-                self.repair().await;
+            self.watch_parked(&observe_parked).await;
+            if suspicious || round.is_multiple_of(DECLARE_EVERY) {
+                self.repair(None).await;
             }
         }
     }
 
     /// A parked queue that cannot be read is left out: whether it is missing is noticed elsewhere.
     /// Several are read at a time, so that one whose leader hangs does not hide the others.
-    async fn watch_parked(&self, connection: &dyn Connection, observe: &impl Fn(&str, &str, u64)) {
-        let looks = stream::iter(&self.queues).for_each_concurrent(LOOKS_AT_ONCE, |topology| {
+    async fn watch_parked(&self, observe: &impl Fn(&str, &str, u64)) {
+        let limit = self.scout.answer_timeout();
+        let look = |topology: &Topology| {
             let of = |role| topology.queues.iter().find(|queue| queue.role == role);
-            let (work, parked) = (of(Role::Work), of(Role::Parked));
+            let name = |queue: &Queue| queue.name.clone();
+            let (work, parked) = (of(Role::Work).map(name), of(Role::Parked).map(name));
             async move {
                 let (Some(work), Some(parked)) = (work, parked) else { return };
-                let limit = self.link.answer_timeout();
-                if let Ok(seen) = look_at(connection, &parked.name, limit).await {
-                    observe(&work.name, &parked.name, u64::from(seen.messages));
+                let look = |connection: Arc<dyn Connection>| async {
+                    let connection = connection;
+                    look_at(&*connection, &parked, limit).await
+                };
+                if let Ok(seen) = self.scout.visit(None, look).await {
+                    observe(&work, &parked, u64::from(seen.messages));
                 }
             }
-        });
-        looks.await;
+        };
+        let at_once = self.scout.at_once(LOOKS_AT_ONCE);
+        stream::iter(&self.queues).for_each_concurrent(at_once, look).await;
     }
 }
 

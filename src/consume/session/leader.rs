@@ -1,5 +1,7 @@
 //! Whether the leader of a queue answers, before it is consumed.
 
+use std::sync::Arc;
+
 use crate::broker::client::Connection;
 use crate::broker::look::{LONGEST, look, silent_leader};
 use crate::consume::session::WorkQueue;
@@ -10,16 +12,21 @@ use crate::error::Error;
 /// delivers.
 pub(super) async fn check_leader(
     queue: &WorkQueue,
-    connection: &dyn Connection,
+    consuming: &Arc<dyn Connection>,
 ) -> Result<(), Error> {
     let name = &queue.context.addresses.queue;
-    let looking = async {
-        let channel = connection.open_channel().await?;
-        let (_, answers) = look(&*channel, name, LONGEST.min(queue.answer_timeout / 2)).await?;
-        channel.close("done").await.map(|()| answers)
+    let look = |connection: Arc<dyn Connection>| async move {
+        let looking = async {
+            let channel = connection.open_channel().await?;
+            let longest = LONGEST.min(queue.answer_timeout / 2);
+            let (_, answers) = look(&*channel, name, longest).await?;
+            channel.close("done").await.map(|()| answers)
+        };
+        let what = "asking the leader of a queue";
+        queue.shutdown.answer(what, queue.answer_timeout, looking).await
     };
-    match queue.shutdown.answer("asking the leader of a queue", queue.answer_timeout, looking).await
-    {
+    let looked = queue.keeper.scout().visit(Some(consuming), look).await;
+    match looked {
         // The queue may be consumed all the same: some versions require more permissions to look at
         // a queue than to consume it, and what has timed out may only be slow.
         Ok(true) | Err(Error::Permission { .. } | Error::Timeout { .. }) => Ok(()),

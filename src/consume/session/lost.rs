@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::{CHECK_CHANNEL_EVERY, Session, WorkQueue};
 use crate::consume::ack_timeout::{is_ack_timeout, named_in};
 use crate::consume::inbox::Rules;
-use crate::error::{Error, Problem};
+use crate::error::{Error, Limit, Problem};
 
 /// How long the broker may take to delete a queue after it has cancelled the subscriptions. Until
 /// then the queue may still be found, and the binding that follows a declare may find none: the
@@ -29,6 +29,9 @@ impl Session<'_> {
             Some(told) if !says_why => self.lost_by(Problem::of_lapin(&told)),
             _ => error,
         };
+        if let Some(Limit::ChannelConsumers { most }) = error.limit() {
+            self.queue.keeper.scout().set_most_consumers(*most);
+        }
         let text = error.to_string();
         if is_ack_timeout(&text) {
             self.is_taken_back = true;

@@ -25,12 +25,16 @@ pub(super) struct Subscriptions {
 }
 
 impl Session<'_> {
-    /// A wider window needs one more subscription, without a pause. For a narrower one, all must be
-    /// cancelled; what is under way still arrives.
+    /// A wider window needs one more subscription, without a pause. For a narrower one, and where
+    /// the channel may have no more subscriptions, all must be cancelled; what is under way still
+    /// arrives.
     pub(super) async fn resize(&mut self) -> Result<(), Error> {
         let take = *self.take.borrow_and_update();
         let wanted = prefetch(take);
-        if wanted < self.subscriptions.prefetch {
+        let may_have_more =
+            self.subscriptions.streams.len() < self.queue.keeper.scout().most_consumers();
+        let prefetch_now = self.subscriptions.prefetch;
+        if wanted < prefetch_now || (wanted > prefetch_now && !may_have_more) {
             self.unsubscribe_when_full().await?;
             // A delivery that was under way may be a suspect, and nothing else may be taken while a
             // suspect is held.

@@ -14,6 +14,7 @@ mod network;
 mod order;
 mod parked;
 mod poison;
+mod quotas;
 mod rolling;
 mod several;
 mod shutdown;
@@ -240,6 +241,50 @@ pub(crate) fn all() -> Vec<Case> {
         case(Broker, "the broker is frozen for a moment", broker::stops_for_a_moment).long_only(),
         case(Broker, "the broker is frozen for long", broker::stops_for_long).long_only(),
         case(Broker, "the process is killed at each step during an alarm", steps::during_an_alarm).long_only(),
+        case(
+            Broker,
+            "the broker allows no channel for looks while a service works",
+            quotas::no_channel_for_looks,
+        ),
+        case(
+            Broker,
+            "the broker allows no channel for copies that a full queue refuses",
+            quotas::no_channel_for_refused_copies,
+        ),
+        case(
+            Broker,
+            "user, virtual host and node may have no more connections when a service starts",
+            quotas::no_connection_at_start,
+        ),
+        case(
+            Broker,
+            "a service loses its connections while its user may have no more",
+            quotas::no_connection_any_more,
+        ),
+        case(Broker, "the user may have two connections", quotas::two_connections),
+        case(Broker, "the user may have no more channels when a service starts", quotas::no_channel_at_start),
+        case(
+            Broker,
+            "a channel may have one consumer",
+            quotas::one_consumer_for_each_channel,
+        ),
+        case(
+            Broker,
+            "a connection may have two channels",
+            quotas::two_channels_for_each_connection,
+        ),
+        case(
+            Broker,
+            "the virtual host may have no more queues when a service starts",
+            quotas::no_queue_at_start,
+        ),
+        case(Broker, "the broker ends connections during their handshake", quotas::slow_handshake),
+        case(Corner, "a process may open no more files and sockets for a time", quotas::no_file_descriptor),
+        case(
+            Broker,
+            "a service has as many connections, channels and queues as is documented",
+            quotas::as_many_as_documented,
+        ),
         case(Broker, "a memory alarm is raised and cleared", limits::memory),
         case(Broker, "a disk alarm is raised and cleared", limits::disk).long_only(),
         case(Broker, "the service stops while the broker is frozen", shutdown::while_the_broker_is_frozen),

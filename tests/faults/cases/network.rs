@@ -113,22 +113,24 @@ pub(crate) async fn half_open(ground: Ground) -> Account {
         );
         proxy.resume();
         // Each attempt to reconnect was a connection too.
-        2 + proxy.accepted() - accepted
+        3 + proxy.accepted() - accepted
     })
     .await
 }
 
-/// Both connections stay open and silent forever, and new ones work.
+/// All connections stay open and silent forever, and new ones work.
 pub(crate) async fn silent_forever(ground: Ground) -> Account {
     let mut lab = lab(&ground, "silent").await;
     lab.notices_silence();
     under_load(lab, async |proxy| {
+        let accepted = proxy.accepted();
         for connection in proxy.connections() {
             connection.pause();
         }
-        replaced(proxy, 2).await;
-        replaced(proxy, 3).await;
-        2
+        for others in 0..3 {
+            replaced(proxy, accepted + others).await;
+        }
+        3
     })
     .await
 }
@@ -155,7 +157,8 @@ pub(crate) async fn only_publishing(ground: Ground) -> Account {
         .await
 }
 
-/// Breaks one of the two connections again and again; the other one stays open.
+/// Breaks the connection that consumes or the one that publishes again and again; the other one
+/// stays open.
 async fn one_only(ground: &Ground, proxy: &Proxy, index: usize) -> usize {
     let other = proxy.connection(1 - index).unwrap();
     let (times, mut victim) = (ground.times(8, 50), index);

@@ -168,7 +168,7 @@ impl Eyes<'_> {
         state: &mut State,
     ) -> Result<Option<Denied>, Error> {
         let failures =
-            alone.establish_each(self.connection, TopologyMode::Declare, self.limit).await?;
+            alone.establish_each(self.connection, TopologyMode::Declare, self.limit, 1).await?;
         let Some(failure) = failures.into_iter().next() else { return Ok(None) };
         match failure.error {
             Error::Mismatch { argument, wanted, found, .. } => {

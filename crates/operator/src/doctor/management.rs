@@ -10,6 +10,7 @@ use super::observed::{
     BindingDetails, ExchangeDetails, Flag, Management, Node, Place, QueueDetails, Subscription,
 };
 use super::subject::Subject;
+use super::usage::LimitsSeen;
 use crate::management::{Api, Refusal};
 use rehop::internals::Names;
 use rehop::settings::Declare;
@@ -60,10 +61,33 @@ impl Api {
             Ok(flags) => seen.flags = flags.unwrap_or_default(),
             Err(refusal) => unseen.push(refusal.of("feature flags")),
         }
+        seen.limits = self.limits(&mut unseen).await;
         if seen.version().is_none() {
             seen.overview = self.get(&["overview"]).await.ok().flatten();
         }
         Ok((seen, unseen))
+    }
+
+    /// The limits of the user and the virtual host, and what there is of each. Users who may not see
+    /// one may see the others.
+    async fn limits(&self, unseen: &mut Vec<String>) -> LimitsSeen {
+        let (user, vhost) = (self.amqp_user.clone(), self.vhost.clone());
+        let mut note = |refusal: Refusal, what: String| unseen.push(refusal.of(&what));
+        let of_user = self.get(&["user-limits", &user]).await.map(Option::unwrap_or_default);
+        let of_user = of_user.map_err(|it| note(it, format!("limits of user {user:?}"))).ok();
+        let of_vhost = self.get(&["vhost-limits", &vhost]).await.map(Option::unwrap_or_default);
+        let of_vhost =
+            of_vhost.map_err(|it| note(it, format!("limits of virtual host {vhost:?}"))).ok();
+        let mut url = self.address(&["connections"]);
+        url.query_pairs_mut().append_pair("columns", "user,vhost,channels,channel_max");
+        let connections = self.fetch(url).await.map(Option::unwrap_or_default);
+        let connections = connections.map_err(|it| note(it, "connections".to_owned())).ok();
+        let mut url = self.address(&["queues", &vhost]);
+        url.query_pairs_mut().append_pair("page", "1").append_pair("page_size", "1");
+        let queues = self.fetch::<Totals>(url).await;
+        let queues = queues.map_err(|it| note(it, format!("queues of virtual host {vhost:?}")));
+        let queues = queues.ok().flatten().and_then(|totals| totals.total_count);
+        LimitsSeen { user, vhost, of_user, of_vhost, connections, queues }
     }
 
     pub(super) async fn queue(&self, name: &str) -> Result<Option<QueueDetails>, Refusal> {
@@ -278,6 +302,12 @@ impl Api {
             page += 1;
         }
     }
+}
+
+/// How many there are on all pages.
+#[derive(Deserialize)]
+struct Totals {
+    total_count: Option<u64>,
 }
 
 /// The answer to one question. If only this has none, that is noted.

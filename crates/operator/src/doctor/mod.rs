@@ -38,6 +38,7 @@ mod resting;
 mod routing;
 mod subject;
 mod untold;
+mod usage;
 mod users;
 
 use std::time::SystemTime;
@@ -49,9 +50,11 @@ pub use prune::{Prunable, Unused, Verdict};
 pub use pruning::{Pruned, Pruning, prune, unused};
 pub use report::{Finding, Report};
 pub use resting::harm_of_looking;
+pub use usage::Usage;
 
 use look::Look;
 use untold::{untold, untold_policies};
+use usage::usages;
 
 use rehop::Error;
 use rehop::Settings;
@@ -73,8 +76,9 @@ pub async fn examine(settings: &Settings) -> Result<Report, Error> {
     let findings = checks::findings(&look.subject, &look.seen, Timestamp::from(SystemTime::now()));
     let mut unseen = std::mem::take(&mut look.seen.unseen);
     unseen.extend(look.seen.management.iter().flat_map(|seen| untold(&look.subject, seen)));
+    let limits = look.seen.management.as_ref().map(usages).unwrap_or_default();
     look.end().await;
-    Ok(Report::new(findings, unseen))
+    Ok(Report::new(findings, unseen).with_limits(limits))
 }
 
 /// Compares the topology alone with the settings: exchanges, queues, bindings, arguments, and the

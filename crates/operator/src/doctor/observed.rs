@@ -6,6 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
+use super::usage::LimitsSeen;
 use rehop::Timestamp;
 use rehop::internals::CONSUMER_TIMEOUT;
 use rehop::topology::{Argument, Arguments, Exchange, ExchangeKind};
@@ -136,6 +137,7 @@ pub(super) struct Management {
     /// Of the node that answered. Asked for only where the nodes tell no version.
     pub(super) overview: Option<Overview>,
     pub(super) flags: Vec<Flag>,
+    pub(super) limits: LimitsSeen,
 }
 
 /// A queue as the management API shows it. What is `None` it does not tell: counts until the broker
@@ -247,6 +249,14 @@ pub(super) struct Node {
     pub(super) mem_alarm: Option<bool>,
     #[serde(deserialize_with = "lenient")]
     pub(super) disk_free_alarm: Option<bool>,
+    #[serde(deserialize_with = "lenient")]
+    pub(super) fd_used: Option<u64>,
+    #[serde(deserialize_with = "lenient")]
+    pub(super) fd_total: Option<u64>,
+    #[serde(deserialize_with = "lenient")]
+    pub(super) mem_used: Option<u64>,
+    #[serde(deserialize_with = "lenient")]
+    pub(super) mem_limit: Option<u64>,
     #[serde(deserialize_with = "lenient")]
     pub(super) partitions: Option<Vec<String>>,
     #[serde(deserialize_with = "lenient")]

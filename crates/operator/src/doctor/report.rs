@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::check::{Check, Severity};
+use super::usage::Usage;
 
 /// What was found, and what could not be seen.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -10,6 +11,9 @@ use super::check::{Check, Severity};
 pub struct Report {
     /// The worst first.
     pub findings: Vec<Finding>,
+    /// How near the broker's limits are. Only [`examine`](super::examine) looks at them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub limits: Vec<Usage>,
     /// What could not be looked at, and why.
     pub unseen: Vec<String>,
 }
@@ -49,7 +53,11 @@ impl Report {
             (one.check, &one.object, &one.seen).cmp(&(other.check, &other.object, &other.seen))
         });
         findings.dedup();
-        Self { findings, unseen }
+        Self { findings, limits: Vec::new(), unseen }
+    }
+
+    pub(super) fn with_limits(self, limits: Vec<Usage>) -> Self {
+        Self { limits, ..self }
     }
 
     /// Whether nothing was found.

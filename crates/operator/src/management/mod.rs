@@ -20,6 +20,8 @@ pub struct Api {
     url: Url,
     user: String,
     password: String,
+    /// The user of the AMQP connection, who may be another one.
+    pub amqp_user: String,
     pub vhost: String,
     /// Host and port, the only parts of the URL that may be shown.
     shown: String,
@@ -88,7 +90,8 @@ impl Api {
             );
         }
         let client = client(&url, broker)?;
-        Ok(Self { client, url, user, password, vhost: amqp.vhost, shown })
+        let amqp_user = amqp.authority.userinfo.username;
+        Ok(Self { client, url, user, password, amqp_user, vhost: amqp.vhost, shown })
     }
 
     /// What is at this path below `/api`; `None` if it does not exist.

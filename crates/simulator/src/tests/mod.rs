@@ -5,6 +5,7 @@ mod counts;
 mod dead_lettering;
 mod declaring;
 mod invariants;
+mod limits;
 mod node;
 mod publishing;
 

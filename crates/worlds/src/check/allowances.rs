@@ -171,6 +171,13 @@ impl Checker<'_> {
             // The same if the broker takes the message back during the alarm: a new connection
             // sends one copy before it hears of the alarm.
             FaultKind::Alarm { lasts } => 1 + (lasts.as_secs() / ack_timeout.as_secs()) as usize,
+            // The first consumer that is one too many ends the connection of each process, also of
+            // those that take the place of others.
+            FaultKind::OneConsumer { .. } => {
+                self.scenario.processes + self.kills + self.scenario.faults.len()
+            }
+            // Nothing that exists ends.
+            FaultKind::NoMoreConnections { .. } => 0,
             _ => 1,
         });
         let disturbed = self.scenario.replays.iter().filter(|replay| replay.disturbed.is_some());

@@ -11,7 +11,7 @@ use rehop::internals::dial::Dial;
 use rehop::settings::BrokerSettings;
 
 use super::connection::SimulatedConnection;
-use super::{Network, Process};
+use super::{Network, Process, errors};
 
 /// Opens the connections of one process.
 pub(crate) struct Dialer {
@@ -36,20 +36,24 @@ impl Dial for Dialer {
                 if state.is_killed(self.process) {
                     return None;
                 }
-                let id = state.broker.connect(now, &self.user);
-                if let Some(id) = id {
-                    state.opened(id, self.process);
-                }
-                Some(id)
+                let Some(id) = state.broker.connect(now, &self.user) else {
+                    return Some(Err(state.broker.refuses_connection(&self.user)));
+                };
+                state.opened(id, self.process);
+                Some(Ok(id))
             });
             match opened {
                 // What is left of a process that was killed does nothing any more.
                 None => std::future::pending().await,
-                Some(None) => Err(Error::Connect {
+                Some(Err(None)) => Err(Error::Connect {
                     broker: address,
                     problem: "connection refused".to_owned().into(),
                 }),
-                Some(Some(id)) => {
+                Some(Err(Some((code, text)))) => {
+                    let what = format!("connecting to {address}");
+                    Err(Error::of_operation(what, &errors::closed(code, &text)))
+                }
+                Some(Ok(id)) => {
                     let connection = SimulatedConnection { network: self.network.clone(), id };
                     Ok(Arc::new(connection) as Arc<dyn Connection>)
                 }

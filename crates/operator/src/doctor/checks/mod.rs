@@ -6,6 +6,7 @@ mod dead_lettering;
 mod foreign;
 mod limits;
 mod messages;
+mod near;
 mod parts;
 mod shared_waits;
 mod taken_over;
@@ -30,6 +31,7 @@ pub(super) fn findings(subject: &Subject, seen: &Observed, now: Timestamp) -> Ve
     findings.extend(parts::check(subject, seen));
     findings.extend(foreign::check(subject, seen));
     findings.extend(limits::check(subject, seen));
+    findings.extend(near::check(seen));
     findings.extend(shared_waits::check(subject, seen));
     findings.extend(taken_over::check(subject, seen));
     findings.extend(dead_lettering::check(subject, seen));

@@ -9,6 +9,7 @@ mod lengths;
 mod limits;
 mod order;
 mod places;
+mod refusals;
 mod routing;
 mod timeouts;
 mod waiting;

@@ -1,0 +1,178 @@
+//! A connection for what may cost neither consuming nor copies that are under way: looks, and
+//! whatever declares the topology.
+//!
+//! The broker answers a channel that is one too many by closing the whole connection (530; 3.10,
+//! 4.0 and 4.3). So short-lived channels are opened here, and a channel that is to stay on another
+//! connection is tried here before. The scout has nothing to lose: after a refusal it waits, and
+//! comes back by itself.
+
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use crate::broker::answer::answer;
+use crate::broker::client::Connection;
+use crate::broker::connection::{Link, pause};
+use crate::clock;
+use crate::error::{Error, Limit};
+use crate::lock::lock;
+
+/// How long the broker may take to admit a channel that is only tried.
+const TRIAL_LIMIT: Duration = Duration::from_secs(1);
+
+/// The way to that connection, and what is known of the broker's limits.
+pub(crate) struct Scout {
+    link: Arc<Link>,
+    refused: Mutex<Option<Refused>>,
+    /// A channel was refused, so at most one is opened at a time from then on.
+    is_narrow: AtomicBool,
+    turn: tokio::sync::Mutex<()>,
+    most_consumers: AtomicU16,
+}
+
+/// A limit was reached, and nothing has been admitted since then.
+struct Refused {
+    error: Error,
+    times: u32,
+    /// Nothing is tried before.
+    until: Instant,
+}
+
+impl Scout {
+    pub(crate) fn new(link: Arc<Link>) -> Self {
+        Self {
+            link,
+            refused: Mutex::default(),
+            is_narrow: AtomicBool::new(false),
+            turn: tokio::sync::Mutex::default(),
+            most_consumers: AtomicU16::new(u16::MAX),
+        }
+    }
+
+    /// The time limit for one answer of the broker.
+    pub(crate) fn answer_timeout(&self) -> Duration {
+        self.link.answer_timeout()
+    }
+
+    /// How many of so many channels to open at the same time.
+    pub(crate) fn at_once(&self, wanted: usize) -> usize {
+        if self.is_narrow.load(Ordering::Relaxed) { 1 } else { wanted }
+    }
+
+    /// How many consumers a channel may have, as far as is known.
+    pub(crate) fn most_consumers(&self) -> usize {
+        self.most_consumers.load(Ordering::Relaxed).into()
+    }
+
+    /// The broker has refused a consumer.
+    pub(crate) fn set_most_consumers(&self, most: u16) {
+        self.most_consumers.store(most.max(1), Ordering::Relaxed);
+    }
+
+    /// Does something on the connection. `instead` is used if a limit leaves no further connection:
+    /// a service whose user may have two does its work with two, at the risk that they then bear.
+    ///
+    /// # Errors
+    ///
+    /// That of `work`, and when there is no connection. After a limit was reached, that is the
+    /// error for some seconds.
+    pub(crate) async fn visit<T, F: Future<Output = Result<T, Error>>>(
+        &self,
+        instead: Option<&Arc<dyn Connection>>,
+        work: impl FnOnce(Arc<dyn Connection>) -> F,
+    ) -> Result<T, Error> {
+        let _turn = if self.is_narrow.load(Ordering::Relaxed) {
+            Some(self.turn.lock().await)
+        } else {
+            None
+        };
+        let connection = match (self.connection().await, instead) {
+            (Err(error), Some(instead)) if error.limit().is_some_and(Limit::is_of_connections) => {
+                return work(instead.clone()).await;
+            }
+            (got, _) => got?,
+        };
+        let done = work(connection.clone()).await;
+        match &done {
+            Ok(_) => self.admitted(),
+            Err(error) => self.failed(&connection, error),
+        }
+        done
+    }
+
+    /// Fails if the broker would refuse a channel because of a limit. Whatever else is wrong is
+    /// left to whoever opens the channel.
+    pub(crate) async fn try_channel(&self) -> Result<(), Error> {
+        let trying = self.visit(None, |connection| async move {
+            let opening = connection.open_channel();
+            let channel = answer("opening a channel", TRIAL_LIMIT, opening).await?;
+            let _ = answer("closing a channel", TRIAL_LIMIT, channel.close("done")).await;
+            Ok(())
+        });
+        match tokio::time::timeout(2 * TRIAL_LIMIT, trying).await {
+            Ok(Err(error)) if error.limit().is_some_and(|limit| !limit.is_of_connections()) => {
+                Err(error)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) async fn close(&self) {
+        self.link.close().await;
+    }
+
+    async fn connection(&self) -> Result<Arc<dyn Connection>, Error> {
+        let refused = lock(&self.refused)
+            .as_ref()
+            .filter(|it| clock::now() < it.until)
+            .map(|refused| refused.error.clone());
+        if let Some(error) = refused {
+            return Err(error);
+        }
+        let got = self.link.get().await;
+        if let Err(error) = &got {
+            self.note_limit(error);
+        }
+        got
+    }
+
+    /// Something was done, so no limit keeps the connection from that.
+    fn admitted(&self) {
+        if lock(&self.refused).take().is_some() {
+            tracing::info!("there is room for looks and repairs again");
+        }
+    }
+
+    /// Something on this connection has failed.
+    fn failed(&self, connection: &Arc<dyn Connection>, error: &Error) {
+        self.note_limit(error);
+        if error.is_used_up() {
+            self.link.retire(connection);
+        } else if matches!(error, Error::Timeout { .. }) {
+            // It can look alive for a long time.
+            self.link.abandon(connection);
+        }
+    }
+
+    /// Remembers that a limit is reached. This is said once, until something is done again.
+    fn note_limit(&self, error: &Error) {
+        let Some(limit) = error.limit().filter(|limit| limit.is_of_the_client()) else { return };
+        if !limit.is_of_connections() {
+            self.is_narrow.store(true, Ordering::Relaxed);
+        }
+        let (mut refused, now) = (lock(&self.refused), clock::now());
+        let times = match &*refused {
+            // Others were refused together with it.
+            Some(refused) if now < refused.until => return,
+            Some(refused) => refused.times.saturating_add(1),
+            None => 0,
+        };
+        if times == 0 {
+            tracing::warn!(
+                %error,
+                "a limit leaves no room for looks and repairs; what is consumed goes on, and they are tried again"
+            );
+        }
+        *refused = Some(Refused { error: error.clone(), times, until: now + pause(times) });
+    }
+}
