@@ -143,7 +143,7 @@ impl<T: Send + 'static, D: Decode<T>, H: Handler<T>> AnyHandler for Typed<T, D, 
         }))
     }
 
-    /// A panic in the service's function is caught: the message is settled already.
+    /// A panic in the service's function is caught: what becomes of the message is decided already.
     fn failed(&self, event: &FailureEvent<'_>) {
         let Some(on_failure) = &self.of_failures.on_failure else { return };
         if std::panic::catch_unwind(AssertUnwindSafe(|| on_failure(event))).is_err() {

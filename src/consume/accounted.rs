@@ -1,4 +1,4 @@
-//! What is counted, logged and reported when a delivery has ended.
+//! What is counted, logged and reported after an attempt.
 
 use crate::clock;
 use crate::consume::started::Started;
@@ -18,7 +18,8 @@ pub(crate) fn account(
     settled: Result<Outcome, Unsettled>,
     failure: Option<&Failure>,
 ) {
-    let Started { taken: Taken { context, delivery, .. }, chain, .. } = started;
+    let Started { taken, chain, .. } = started;
+    let Taken { context, delivery, .. } = &**taken;
     let (ledger, chain) = (&delivery.ledger, &*chain.id);
     let (queue, attempt) = (context.config.queue.as_str(), ledger.attempt());
     let error = failure.map(Failure::message).unwrap_or_default();
@@ -43,7 +44,7 @@ pub(crate) fn account(
     context.summary.settled(outcome);
     if let Some(replay) = &ledger.replay {
         context.metrics.replayed(outcome);
-        context.receipts.send(replay, outcome, |reason| parking(started, reason, failure));
+        context.receipts.send(replay, outcome, |reason| parking_receipt(started, reason, failure));
     }
     context.metrics.settled(outcome, attempt, Timestamp::now().since(ledger.first_seen));
     match outcome {
@@ -70,7 +71,7 @@ pub(crate) fn account(
 }
 
 /// What the headers of the parked copy say as well.
-fn parking(started: &Started, reason: Reason, failure: Option<&Failure>) -> Parking {
+fn parking_receipt(started: &Started, reason: Reason, failure: Option<&Failure>) -> Parking {
     let at = Timestamp::now();
     Parking {
         queue: started.taken.context.config.queue.clone(),
@@ -81,7 +82,7 @@ fn parking(started: &Started, reason: Reason, failure: Option<&Failure>) -> Park
     }
 }
 
-/// The first failure of a class has a line, and each has one for those who debug.
+/// The first failure of a class is logged at level info, and each at level debug.
 fn log_retry(started: &Started, outcome: Outcome, failure: Option<&Failure>) {
     let (queue, chain, attempt) = (
         &started.taken.context.config.queue,

@@ -1,10 +1,10 @@
-//! The flow of one message: a stage after the other, from the start of its attempt to its account.
+//! The flow of one message, stage after stage, from the start of its attempt to its accounting.
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::consume::accounted::account;
-use crate::consume::copied::copy;
+use crate::consume::copied::publish_copy;
 use crate::consume::decided::{Decided, Verdict, decide, decide_before};
 use crate::consume::handled::handle;
 use crate::consume::held::hold;
@@ -12,40 +12,34 @@ use crate::consume::intake::Slot;
 use crate::consume::settled::{settle, settle_uncopied};
 use crate::consume::started::start;
 use crate::consume::taken::Taken;
-use crate::telemetry::flush;
 
-/// Runs the attempt at a delivery in a task of its own, unless `aborted` was cancelled before. Its
-/// slot is free again when the task ends, or the delivery is held.
-pub(crate) fn spawn(taken: Taken, slot: Slot, aborted: CancellationToken) {
-    tokio::spawn(run(taken, slot, aborted));
+/// Runs the attempt at a delivery in a task of its own, until `abort` is cancelled. Its slot is free
+/// again when the task ends, or the delivery is held.
+pub(crate) fn spawn(taken: Box<Taken>, slot: Slot, abort: CancellationToken) {
+    tokio::spawn(run(taken, slot, abort));
 }
 
-async fn run(taken: Taken, mut slot: Slot, aborted: CancellationToken) {
-    slot.has_run();
+async fn run(taken: Box<Taken>, mut slot: Slot, abort: CancellationToken) {
+    slot.mark_running();
     // Its channel may have been lost before this task runs for the first time.
-    if aborted.is_cancelled() {
+    if abort.is_cancelled() {
         return;
     }
     let held = tokio::select! {
         biased;
         held = attempt(taken, &slot) => held,
-        () = aborted.cancelled() => None,
+        () = abort.cancelled() => None,
     };
     if let Some((taken, due)) = held {
         slot.hold(taken, due.into_std());
     }
 }
 
-/// If the delivery stays in this process, returns it with the time of its next attempt. The slot is
-/// not told then that the handler has ended, or another handler could start before the delivery is
-/// held.
-async fn attempt(taken: Taken, slot: &Slot) -> Option<(Taken, Instant)> {
-    let started = start(taken);
-    if started.is_recorded_suspect {
-        // This process may not live to export it later. Boxed, because it is rare and the task of a
-        // delivery should stay small.
-        Box::pin(flush::at_once()).await;
-    }
+/// If the delivery stays in this process, returns it with the time of its next attempt. Then the
+/// slot is not told that the handler has ended, or another handler could start before the delivery
+/// is held.
+async fn attempt(taken: Box<Taken>, slot: &Slot) -> Option<(Box<Taken>, Instant)> {
+    let started = start(taken).await;
     let decided = match decide_before(&started) {
         Some(decided) => decided,
         None => {
@@ -58,14 +52,14 @@ async fn attempt(taken: Taken, slot: &Slot) -> Option<(Taken, Instant)> {
     let (how, written) = match verdict {
         Verdict::Hold(wait) => {
             account(&started, Ok(outcome), failure);
-            return Some(hold(*started, wait, outcome, failure, at.into()));
+            return Some(hold(started, wait, outcome, failure, at.into()));
         }
         Verdict::Settle { how, copy } => (how, copy),
     };
     slot.handler_ended(&started.taken.delivery, how);
     // Boxed, because most deliveries need no copy and their tasks should stay small.
     let copied = match written {
-        Some(written) => Box::pin(copy(&started, outcome, *written)).await,
+        Some(written) => Box::pin(publish_copy(&started, outcome, *written)).await,
         None => Ok(()),
     };
     let settled = match copied {

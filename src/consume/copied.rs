@@ -1,6 +1,9 @@
 //! Publishes the copy of a delivery, and waits until the broker keeps it.
 
+use std::pin::pin;
 use std::sync::Arc;
+
+use futures_util::FutureExt as _;
 
 use crate::broker::lane::Outgoing;
 use crate::clock;
@@ -13,20 +16,20 @@ use crate::consume::unsettled::{Original, Unsettled, without_copy};
 use crate::publish::NotPublished;
 use crate::retry::outcome::Outcome;
 
-/// Returns when the broker has confirmed the copy. One that is given up may exist.
+/// Returns when the broker has confirmed the copy. One that is given up may have been stored.
 ///
 /// # Errors
 ///
 /// Why the copy was given up.
-pub(crate) async fn copy(
+pub(crate) async fn publish_copy(
     started: &Started,
     outcome: Outcome,
-    copy: WrittenCopy,
+    written: WrittenCopy,
 ) -> Result<(), Unsettled> {
     // The longer the ack comes after the copy, the likelier a crash leaves a duplicate. So what
     // holds up the ack holds up the copy.
     started.taken.context.settleable().await;
-    let WrittenCopy { outgoing, bare, destination } = copy;
+    let WrittenCopy { outgoing, bare, destination } = written;
     match (publish(started, outgoing, &destination, outcome).await, bare) {
         (Err(Unsettled::Unpublishable), Some(bare)) => {
             publish(started, bare, &destination, outcome).await
@@ -41,27 +44,24 @@ async fn publish(
     destination: &str,
     outcome: Outcome,
 ) -> Result<(), Unsettled> {
-    let Started { taken: Taken { context, settler, .. }, chain, span, .. } = started;
+    let Started { taken, chain, span } = started;
+    let Taken { context, settler, .. } = &**taken;
     if settler.is_lost() {
         return Err(Unsettled::SessionEnded);
     }
     let span = context.tracer.client(chain, span, "send", destination);
     let since = clock::now();
-    // Once the broker has the original again, a copy would be a second message, so this is checked
-    // first.
-    let published = tokio::select! {
-        biased;
-        () = settler.session_ended.cancelled() => Err(Unsettled::SessionEnded),
-        () = until_deadline(&started.taken, outcome) => Err(Unsettled::Late),
-        published = context.publisher.publish(copy, &context.stopping) => published.map_err(|error| match error {
+    let publishing = async {
+        context.publisher.publish(copy, &context.stopping).await.map_err(|error| match error {
             NotPublished::Unpublishable(_) => {
                 tracing::error!(queue = %context.config.queue, chain = &*chain.id, %error, "the message cannot be copied");
                 span.failed(Unsettled::Unpublishable.error_type(), error.to_string());
                 Unsettled::Unpublishable
             }
             NotPublished::Stopped { may_be_stored } => Unsettled::Stopped { may_be_stored },
-        }),
+        })
     };
+    let published = in_time(taken, outcome, publishing).await;
     let error_type = published.err().map(Unsettled::error_type);
     context.metrics.sent(destination, clock::elapsed(since), error_type);
     if let Err(why) = published
@@ -70,6 +70,26 @@ async fn publish(
         span.failed(why.error_type(), why.text().to_owned());
     }
     published
+}
+
+/// Gives a copy up in time. One whose time is over before it begins is not published at all.
+async fn in_time(
+    taken: &Taken,
+    outcome: Outcome,
+    publishing: impl Future<Output = Result<(), Unsettled>>,
+) -> Result<(), Unsettled> {
+    let mut deadline = pin!(until_deadline(taken, outcome));
+    if (&mut deadline).now_or_never().is_some() {
+        return Err(Unsettled::Late);
+    }
+    tokio::select! {
+        biased;
+        // Once the broker has the original again, a copy would be a second message.
+        () = taken.settler.session_ended.cancelled() => Err(Unsettled::SessionEnded),
+        // Before the deadline, because a confirm that has come counts, however late this runs.
+        published = publishing => published,
+        () = deadline => Err(Unsettled::Late),
+    }
 }
 
 /// Returns when it is time to give the copy up: never, if the delivery would then stay unsettled.

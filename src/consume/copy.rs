@@ -18,7 +18,7 @@ use crate::wire::{HeadersTooLarge, Resting};
 pub(crate) struct WrittenCopy {
     pub(crate) outgoing: Arc<Outgoing>,
     /// Published instead if the broker refuses that one: a parked copy without rehop's headers, if
-    /// those of the message follow its body. A body that is larger than the message's may be larger
+    /// those of the message did not fit and follow its body. A body that is larger than the message's may be larger
     /// than the broker accepts.
     pub(crate) bare: Option<Arc<Outgoing>>,
     /// The queue, or the exchange, that will hold it, as spans and metrics name it.
@@ -37,7 +37,8 @@ pub(crate) fn waiting(
     failure: Option<&Failure>,
 ) -> Result<Box<WrittenCopy>, HeadersTooLarge> {
     let Started { taken, chain, span, .. } = started;
-    let ledger = identified(started, taken.delivery.ledger.waiting(failure, is_defer, wait.since));
+    let ledger =
+        with_chain_id(started, taken.delivery.ledger.waiting(failure, is_defer, wait.since));
     let trace = chain.headers(span.context());
     let (context, delivery) = (taken.context.clone(), taken.delivery.clone());
     let room = context.publishing.room();
@@ -46,7 +47,7 @@ pub(crate) fn waiting(
     let exchange = match wait.path {
         Path::Ladder { .. } => addresses.ladder.clone(),
         Path::Delayed => addresses.delay.clone(),
-        // The last two need no copy, and do not come here.
+        // The last two need no copy and never get here.
         Path::Tier | Path::Return | Path::Hold => addresses.wait.clone(),
     };
     let destination = context.names.holder(wait.path, wait.leg);
@@ -62,10 +63,10 @@ pub(crate) fn parked(
     started: &Started,
     reason: Reason,
     failure: Option<&Failure>,
-    since: Timestamp,
+    parked_at: Timestamp,
 ) -> Box<WrittenCopy> {
     let Started { taken, chain, span, .. } = started;
-    let ledger = identified(started, taken.delivery.ledger.after(failure, since));
+    let ledger = with_chain_id(started, taken.delivery.ledger.after(failure, parked_at));
     let trace = chain.headers(span.context());
     let (context, delivery) = (taken.context.clone(), taken.delivery.clone());
     let destination = context.config.parked.clone();
@@ -73,7 +74,7 @@ pub(crate) fn parked(
     let room = context.publishing.room();
     let body = delivery.body.clone();
     let write =
-        move || context.contract.parked_copy(&delivery, &ledger, reason, since, &trace, room);
+        move || context.contract.parked_copy(&delivery, &ledger, reason, parked_at, &trace, room);
     let Resting { properties, overflow } = write();
     let (mut whole, mut bare) = (body.clone(), None);
     if !overflow.is_empty() {
@@ -89,7 +90,7 @@ pub(crate) fn parked(
 }
 
 /// The ledger that a copy carries, with the id of its chain.
-fn identified(started: &Started, mut ledger: Ledger) -> Ledger {
+fn with_chain_id(started: &Started, mut ledger: Ledger) -> Ledger {
     ledger.chain_id.get_or_insert_with(|| started.chain.id.to_string());
     ledger
 }

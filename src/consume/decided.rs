@@ -18,7 +18,7 @@ use crate::timestamp::Timestamp;
 use crate::wait::Path;
 use crate::wait::jitter::Draw;
 
-/// What was decided of a delivery.
+/// What was decided about a delivery.
 pub(crate) struct Decided {
     pub(crate) outcome: Outcome,
     /// The failure that led to it. Boxed, because the task of a delivery should stay small.
@@ -37,16 +37,17 @@ pub(crate) enum Verdict {
 
 /// Decides before an attempt. `None`: the handler is to run.
 pub(crate) fn decide_before(started: &Started) -> Option<Decided> {
-    let Taken { context, delivery, .. } = &started.taken;
+    let Taken { context, delivery, .. } = &*started.taken;
     let at = clock::date();
     let limits = || limits(&started.taken);
     decision::decide_before(&context.config.policy, &delivery.ledger, at.into(), limits)
-        .map(|decision| decided(started, decision, None, at))
+        .map(|decision| interpret(started, decision, None, at))
 }
 
-/// Decides after an attempt. A failure that asks for too long a delay says so in its text.
+/// Decides after an attempt. A failure that asks for too long a delay, or defers too often, says so
+/// in its text.
 pub(crate) fn decide(started: &Started, handled: Result<(), Failure>) -> Decided {
-    let Taken { context, delivery, .. } = &started.taken;
+    let Taken { context, delivery, .. } = &*started.taken;
     let policy = &context.config.policy;
     let (at, draw) = (clock::date(), Draw::new(random()));
     let limits = || limits(&started.taken);
@@ -58,7 +59,7 @@ pub(crate) fn decide(started: &Started, handled: Result<(), Failure>) -> Decided
         Decision::Park(Reason::DeferredTooOften) => failure.defers_more_than(policy.max_defers),
         _ => failure,
     });
-    decided(started, decision, failure, at)
+    interpret(started, decision, failure, at)
 }
 
 /// What bounds how this delivery may wait or come again. The wall clock may have jumped since the
@@ -79,8 +80,8 @@ fn limits(taken: &Taken) -> Limits {
     Limits { hold, lets_return }
 }
 
-/// The verdict, with its copy written. The attempt's span ends with it.
-fn decided(
+/// The verdict, with its copy written. The attempt's span ends here.
+fn interpret(
     started: &Started,
     decision: Decision,
     failure: Option<Failure>,
@@ -105,7 +106,7 @@ fn decided(
             Path::Return => settle(Settlement::Nack),
             Path::Tier | Path::Ladder { .. } | Path::Delayed => {
                 match copy::waiting(started, wait, is_defer, failure.as_ref()) {
-                    Ok(copy) => (Outcome::of(decision), copied(copy)),
+                    Ok(copy) => (Outcome::of(decision), ack_after(copy)),
                     Err(error) => {
                         let queue = &started.taken.context.config.queue;
                         let chain = &*started.chain.id;
@@ -127,9 +128,9 @@ fn park(
     failure: Option<&Failure>,
     since: Timestamp,
 ) -> (Outcome, Verdict) {
-    (Outcome::Park(reason), copied(copy::parked(started, reason, failure, since)))
+    (Outcome::Park(reason), ack_after(copy::parked(started, reason, failure, since)))
 }
 
-fn copied(copy: Box<WrittenCopy>) -> Verdict {
+fn ack_after(copy: Box<WrittenCopy>) -> Verdict {
     Verdict::Settle { how: Settlement::Ack, copy: Some(copy) }
 }

@@ -1,4 +1,4 @@
-//! What the handler made of a delivery.
+//! Runs the handler on a delivery.
 
 use std::panic::AssertUnwindSafe;
 
@@ -16,7 +16,7 @@ use crate::telemetry::handler_span::handler_span;
 
 /// Decodes the body and calls the handler. A body that does not decode is a failure, too.
 pub(crate) async fn handle(started: &Started) -> Result<(), Failure> {
-    let Taken { context, delivery, .. } = &started.taken;
+    let Taken { context, delivery, .. } = &*started.taken;
     match context.handler.prepare(delivery, &context.source) {
         Ok(handler) => run(started, handler).await,
         Err(error) => Err(Failure::undecodable(&error)),
@@ -24,10 +24,10 @@ pub(crate) async fn handle(started: &Started) -> Result<(), Failure> {
 }
 
 /// Runs the handler with its time limit, inside the attempt's spans. A panic is a failure of this
-/// message alone, even when a handler that has run out of time panics while it is dropped. A panic
-/// may leave the handler's own state half changed.
+/// message alone, even if a handler that ran out of time panics while it is dropped. It may leave
+/// the handler's own state half changed.
 async fn run(started: &Started, handler: HandlerFuture) -> Result<(), Failure> {
-    let Taken { context, delivery, .. } = &started.taken;
+    let Taken { context, delivery, .. } = &*started.taken;
     let (since, limit) = (clock::now(), context.config.handler_timeout);
     let span = handler_span(&context.config.queue, &started.chain.id, delivery);
     let handler = handler.instrument(span);

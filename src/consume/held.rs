@@ -12,19 +12,21 @@ use crate::retry::ledger::Wait;
 use crate::retry::outcome::Outcome;
 use crate::timestamp::Timestamp;
 
-/// The delivery as its next attempt gets it, with what this process knows of the chain, and when
+/// Returns the delivery for its next attempt, with what this process knows of the chain, and when
 /// that attempt is due.
 pub(crate) fn hold(
     started: Started,
     wait: Option<Wait>,
     outcome: Outcome,
     failure: Option<&Failure>,
-    since: Timestamp,
-) -> (Taken, Instant) {
-    let Started { taken, chain, span, .. } = started;
-    let ledger = taken.delivery.ledger.held(failure, wait, outcome.is_defer(), since);
+    decided_at: Timestamp,
+) -> (Box<Taken>, Instant) {
+    let Started { taken, chain, span } = started;
+    let taken = *taken;
+    let ledger = taken.delivery.ledger.held(failure, wait, outcome.is_defer(), decided_at);
     let due = Instant::now() + outcome.delay().unwrap_or_default();
-    let delivery = Arc::new(Delivery { ledger, ..Arc::unwrap_or_clone(taken.delivery) });
+    let delivery = Arc::unwrap_or_clone(taken.delivery);
+    let delivery = Arc::new(Delivery { ledger, ..delivery });
     let chain = Some(Box::new(chain.next(span.context(), wait.is_some())));
-    (Taken { delivery, chain, unanswered: None, ..taken }, due)
+    (Box::new(Taken { delivery, chain, unanswered: None, ..taken }), due)
 }

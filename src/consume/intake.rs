@@ -41,7 +41,7 @@ pub(crate) struct Intake {
 }
 
 /// Runs the attempt at a delivery in a task, which ends when the token is cancelled.
-pub(crate) type Spawn = fn(Taken, Slot, CancellationToken);
+pub(crate) type Spawn = fn(Box<Taken>, Slot, CancellationToken);
 
 impl Intake {
     /// An intake for these queues, and the index of each. `spawn` runs the attempts.
@@ -179,7 +179,8 @@ impl Intake {
         let _ = self.running[queue.position()].subscribe().wait_for(|running| *running == 0).await;
     }
 
-    /// The same, but for so many that wait only for the end of their session.
+    /// Like [`idle`](Self::idle), but ignores so many slots of deliveries that wait only for the end
+    /// of their session.
     pub(crate) async fn idle_but_for(&self, queue: QueueIndex, mut left: watch::Receiver<usize>) {
         let mut running = self.running[queue.position()].subscribe();
         while *running.borrow_and_update() > *left.borrow_and_update() {
@@ -241,7 +242,7 @@ impl Intake {
             let aborted =
                 if outlives_session { &self.aborted } else { &taken.settler.session_ended }.clone();
             let slot = Slot { intake: self.clone(), ticket: Some(ticket), has_run: false };
-            (self.spawn)(taken, slot, aborted);
+            (self.spawn)(Box::new(taken), slot, aborted);
         }
         result
     }
@@ -264,7 +265,7 @@ pub(crate) struct Slot {
 
 impl Slot {
     /// Its task runs.
-    pub(crate) fn has_run(&mut self) {
+    pub(crate) fn mark_running(&mut self) {
         self.has_run = true;
     }
 
@@ -291,10 +292,10 @@ impl Slot {
     /// The delivery is held until its next attempt. A stopping service makes no further attempts:
     /// [`Intake::drain`] takes out what is held by then, and a delivery whose handler ends later is
     /// handed back here.
-    pub(crate) fn hold(mut self, taken: Taken, due: Instant) {
+    pub(crate) fn hold(mut self, taken: Box<Taken>, due: Instant) {
         let Some(ticket) = self.ticket.take() else { return };
         if let Some((ticket, taken)) =
-            self.intake.change(|inbox, now| inbox.hold(ticket, taken, due, now))
+            self.intake.change(|inbox, now| inbox.hold(ticket, *taken, due, now))
         {
             hand_back_last(&taken);
             // Frees the slot, and not earlier: the end of the session waits for free slots, and the
@@ -306,7 +307,7 @@ impl Slot {
 
 /// Hands back a delivery whose handler ended while the service was stopping.
 fn hand_back_last(taken: &Taken) {
-    let goes_back = match taken.context.line.lets_one_return() {
+    let goes_back = match taken.context.line.allows_single_return() {
         true => taken.hand_back(),
         false => !taken.settler.session_ended.is_cancelled(),
     };

@@ -9,7 +9,7 @@ use crate::settings::Order;
 pub(crate) enum Line {
     /// Each stands alone.
     Free,
-    /// Those with one key are handled in their order. One that went back to its queue alone would
+    /// Those with the same key are handled in their order. One that went back to its queue alone would
     /// be overtaken by those behind it. So what the process holds goes back all together, in its
     /// order, when the channel closes.
     Ordered,
@@ -21,7 +21,7 @@ impl Line {
     }
 
     /// Whether one delivery may go back to its queue, and come again, without the others.
-    pub(crate) fn lets_one_return(self) -> bool {
+    pub(crate) fn allows_single_return(self) -> bool {
         self == Self::Free
     }
 

@@ -2,7 +2,7 @@
 //! attempts. [`attempt`] is the flow of one: a delivery that is [`taken`] is [`started`],
 //! [`handled`] and [`decided`]; then it is [`held`] for its next attempt, or it is [`copied`], if
 //! [`copy`] has written a copy, [`settled`] and [`accounted`] for. Each of these is a file that
-//! imports only those before it.
+//! imports no later one. [`unsettled`] says what becomes of a delivery whose copy was given up.
 
 mod accounted;
 pub(crate) mod ack_timeout;

@@ -152,7 +152,7 @@ impl<'a> Session<'a> {
             // message.
             self.queue.intake.lost(self.queue.index, error.is_by_delivery());
             self.session_ended.cancel();
-            if !self.line().lets_one_return() {
+            if !self.line().allows_single_return() {
                 self.close().await;
             }
             return Err(error);
@@ -272,7 +272,7 @@ impl<'a> Session<'a> {
         if !*self.late.borrow() {
             return Ok(());
         }
-        if !self.line().lets_one_return() {
+        if !self.line().allows_single_return() {
             self.is_taken_back = true;
             let problem = "a message was held for nearly as long as the broker's consumer_timeout; closing the channel, to give back \
                            all in its order";

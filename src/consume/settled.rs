@@ -1,4 +1,4 @@
-//! Settles a delivery: as was decided, or as its copy that was given up allows.
+//! Settles a delivery: as was decided or, if its copy was given up, as is still safe.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::retry::outcome::Outcome;
 const UNPUBLISHABLE_PAUSE: Duration = Duration::from_secs(5);
 
 /// Settles a delivery whose copy, if it needs one, the broker has confirmed. A crash between the
-/// two makes a duplicate, not a loss.
+/// confirm and the settlement makes a duplicate, not a loss.
 ///
 /// # Errors
 ///
@@ -37,15 +37,15 @@ pub(crate) async fn settle(
 ///
 /// # Errors
 ///
-/// Why it was not settled with its outcome. Then it has gone back to its queue, unless the broker
-/// has it again anyway.
+/// Why it was not settled with its outcome. Then it has gone back to its queue, or goes back when
+/// its session ends, unless the broker has it again anyway.
 pub(crate) async fn settle_uncopied(
     started: &Started,
     outcome: Outcome,
     why: Unsettled,
     slot: &Slot,
 ) -> Result<Outcome, Unsettled> {
-    let Taken { context, delivery, settler, .. } = &started.taken;
+    let Taken { context, delivery, settler, .. } = &*started.taken;
     let is_unpublishable = why == Unsettled::Unpublishable;
     let how = match without_copy(why, outcome, Original::of(&started.taken)) {
         None => return leave(&started.taken, why).await,
@@ -55,18 +55,22 @@ pub(crate) async fn settle_uncopied(
         Some(Settlement::DeadLetter) => return dead_letter(started, outcome).await,
         Some(how) => how,
     };
-    if is_unpublishable {
-        let _ = timeout(UNPUBLISHABLE_PAUSE, context.stopping.cancelled()).await;
-    }
+    let how = match is_unpublishable {
+        // A stop ends the pause, and the next process finds out whether a copy is accepted.
+        true if timeout(UNPUBLISHABLE_PAUSE, context.stopping.cancelled()).await.is_ok() => {
+            started.taken.hand_back_by()
+        }
+        _ => how,
+    };
     context.settleable().await;
     slot.handler_ended(delivery, how);
-    settler.settle(how);
-    Err(why)
+    Err(if settler.settle(how) { why } else { Unsettled::ChannelClosed })
 }
 
 /// Settles, with a span and a metric.
 fn recorded(started: &Started, outcome: Outcome, how: Settlement) -> Result<Outcome, Unsettled> {
-    let Started { taken: Taken { context, settler, .. }, chain, span, .. } = started;
+    let Started { taken, chain, span } = started;
+    let Taken { context, settler, .. } = &**taken;
     let operation = how.as_str();
     let span = context.tracer.client(chain, span, operation, &context.config.queue);
     let since = clock::now();
@@ -89,11 +93,11 @@ async fn leave(taken: &Taken, why: Unsettled) -> Result<Outcome, Unsettled> {
 }
 
 async fn dead_letter(started: &Started, outcome: Outcome) -> Result<Outcome, Unsettled> {
-    let Taken { context, settler, .. } = &started.taken;
+    let Taken { context, settler, .. } = &*started.taken;
     context.settleable().await;
     let settled = recorded(started, outcome, Settlement::DeadLetter);
     // The next message of its line must not start while the broker may still bring this one back.
-    if !context.line.lets_one_return() && !settler.is_carried_out().await {
+    if !context.line.allows_single_return() && !settler.is_carried_out().await {
         return leave(&started.taken, Unsettled::ChannelClosed).await;
     }
     if settled.is_ok() {

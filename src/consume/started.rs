@@ -1,33 +1,37 @@
-//! A delivery whose attempt has started: its chain's trace goes on, and the attempt's span is open.
+//! A delivery whose attempt has started: its chain's trace is continued, and the attempt's span is
+//! open.
 
 use crate::consume::context::QueueContext;
 use crate::consume::taken::Taken;
 use crate::message::Delivery;
 use crate::telemetry::chain::Chain;
+use crate::telemetry::flush;
 use crate::telemetry::spans::{CameBack, ProcessSpan};
 use crate::timestamp::Timestamp;
 
 /// A delivery, with its place in the trace of its chain.
 pub(crate) struct Started {
-    pub(crate) taken: Taken,
+    /// Boxed, because the task of a delivery should stay small.
+    pub(crate) taken: Box<Taken>,
     pub(crate) chain: Box<Chain>,
     pub(crate) span: ProcessSpan,
-    /// Whether it may have killed processes before, and a span says so.
-    pub(crate) is_recorded_suspect: bool,
 }
 
-/// Opens the span of an attempt. The result is boxed, because the task of a delivery should stay
-/// small.
-pub(crate) fn start(mut taken: Taken) -> Box<Started> {
+/// Continues the chain's trace and opens the span of an attempt. If the delivery may have killed
+/// processes before, first exports what is known: this process may not live to do so later.
+pub(crate) async fn start(mut taken: Box<Taken>) -> Started {
     let mut chain = continue_chain(&mut taken);
-    let Taken { context, delivery, .. } = &taken;
-    let is_recorded_suspect = taken.unanswered.is_some_and(|unanswered| {
+    let Taken { context, delivery, .. } = &*taken;
+    if let Some(unanswered) = taken.unanswered {
         let limit =
             context.contract.counts_deliveries.then_some(context.config.policy.delivery_limit);
-        context.tracer.came_back(&mut chain, delivery, CameBack { unanswered, limit })
-    });
+        if context.tracer.came_back(&mut chain, delivery, CameBack { unanswered, limit }) {
+            // Boxed, because it is rare.
+            Box::pin(flush::at_once()).await;
+        }
+    }
     let span = context.tracer.process(&chain, delivery);
-    Box::new(Started { taken, chain, span, is_recorded_suspect })
+    Started { taken, chain, span }
 }
 
 /// The delivery's chain. For a message that has just returned from a wait, records the wait and how

@@ -25,10 +25,14 @@ pub(crate) struct Taken {
     pub(crate) unanswered: Option<u32>,
 }
 
-/// With delayed retries a nack makes the message wait, and spends one of its waits. So it is
+/// With strategy `native` a nack makes the message wait, and spends one of its waits. So it is
 /// rejected, and comes again at once, unless that would exceed the delivery limit and park a
 /// message that nobody has tried to handle.
-fn manner(strategy: WaitStrategy, redeliveries: Option<u32>, delivery_limit: u32) -> Settlement {
+fn hand_back_settlement(
+    strategy: WaitStrategy,
+    redeliveries: Option<u32>,
+    delivery_limit: u32,
+) -> Settlement {
     match strategy {
         WaitStrategy::Native if redeliveries.unwrap_or(0) < delivery_limit => Settlement::Requeue,
         WaitStrategy::Tiers
@@ -40,7 +44,7 @@ fn manner(strategy: WaitStrategy, redeliveries: Option<u32>, delivery_limit: u32
 }
 
 impl Taken {
-    /// Hands it back. False if its channel is gone, and the broker has it again anyway.
+    /// Hands it back. Returns false if its channel is gone: then the broker has it again anyway.
     pub(crate) fn hand_back(&self) -> bool {
         self.settler.settle(self.hand_back_by())
     }
@@ -48,7 +52,11 @@ impl Taken {
     /// How it is settled if it is handed back.
     pub(crate) fn hand_back_by(&self) -> Settlement {
         let policy = &self.context.config.policy;
-        manner(policy.strategy.kind(), self.delivery.ledger.redeliveries, policy.delivery_limit)
+        hand_back_settlement(
+            policy.strategy.kind(),
+            self.delivery.ledger.redeliveries,
+            policy.delivery_limit,
+        )
     }
 }
 

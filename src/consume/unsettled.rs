@@ -10,7 +10,7 @@ use crate::settings::Declare;
 /// Why a delivery was not settled as was decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unsettled {
-    /// The copy was not confirmed, and the shortest ack timeout that is known is nearly over.
+    /// The copy was not confirmed, and the shortest known ack timeout is nearly over.
     Late,
     /// The broker accepts no copy of the message.
     Unpublishable,
@@ -79,7 +79,8 @@ pub(crate) struct Original {
     /// The broker's count of its returns, if it counts.
     pub(crate) redeliveries: Option<u32>,
     pub(crate) delivery_limit: u32,
-    /// How it is handed back as if no handler had seen it, which 4.3 does not count.
+    /// How it is handed back as if no handler had seen it. 4.3 does not count that, unless its
+    /// queue has delayed retries.
     pub(crate) hand_back_by: Settlement,
 }
 
@@ -96,12 +97,13 @@ impl Original {
     }
 }
 
-/// How a delivery is settled whose copy was given up for this reason. `None`: it stays unsettled
-/// and keeps its place in the prefetch. An ordered queue's session gives back all that it holds in
-/// the end, in its order.
+/// How to settle a delivery whose copy was given up for this reason. `None`: it stays unsettled and
+/// keeps its place in the prefetch. An ordered queue's session gives back all that it holds in the
+/// end, in its order.
 ///
-/// What was to be parked is left to the broker, if that parks it: no handler runs again, and
-/// nothing behind it has to wait. That is only known of queues that rehop declares.
+/// What was to be parked, and could not be in time, is left to the broker, if that parks it: no
+/// handler runs again, and nothing behind it has to wait. That is only known of queues that rehop
+/// declares.
 pub(crate) fn without_copy(
     why: Unsettled,
     outcome: Outcome,
@@ -114,7 +116,7 @@ pub(crate) fn without_copy(
         (Unsettled::SessionEnded | Unsettled::ChannelClosed, ..) => None,
         (Unsettled::Unpublishable, _, Declare::Own)
         | (Unsettled::Late, Outcome::Park(_), Declare::Own) => Some(Settlement::DeadLetter),
-        _ if !line.lets_one_return() => None,
+        _ if !line.allows_single_return() => None,
         // The next process finds out whether a copy is accepted.
         (Unsettled::Stopped { .. }, ..) => Some(hand_back_by),
         // The queue may have no dead-letter exchange: past the limit the broker would delete the

@@ -114,7 +114,7 @@ impl Worker {
         if is_lost {
             // They have nothing to settle any more.
             self.handlers_end().await;
-        } else if !session.line().lets_one_return() {
+        } else if !session.line().allows_single_return() {
             session.close().await;
         } else {
             self.queue.shutdown.within(session.flush_settlements()).await;

@@ -516,7 +516,7 @@ impl<T> QueueInbox<T> {
     where
         T: Fingerprint,
     {
-        if !self.rules.line.lets_one_return() || self.late_at().is_none_or(|at| at > now) {
+        if !self.rules.line.allows_single_return() || self.late_at().is_none_or(|at| at > now) {
             return Vec::new();
         }
         let limit = self.rules.start_limit;

@@ -67,7 +67,7 @@ impl Rules {
     /// is half of the timeout: most handlers take less than all of their time.
     pub(crate) fn start_limit(config: &QueueConfig, ack_timeout: Duration) -> Duration {
         let limit = settle_limit(ack_timeout);
-        if !Line::of(&config.order).lets_one_return() {
+        if !Line::of(&config.order).allows_single_return() {
             return limit;
         }
         let free = limit.saturating_sub(config.handler_timeout);

@@ -73,7 +73,7 @@ impl Session<'_> {
             self.lost_by(format!("the broker cancelled the subscription: {WHY_CANCELLED}").into());
         // The broker does not say why.
         let is_timeout = self.queue.ack_timeout.is_over_after(self.settling_channel.held_for());
-        if !self.line().lets_one_return() {
+        if !self.line().allows_single_return() {
             self.is_taken_back = is_timeout;
             // Another process may be active by now. Only a closed channel gives back what is held
             // here.

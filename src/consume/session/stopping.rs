@@ -10,7 +10,7 @@ impl Session<'_> {
     /// Hands back what is not running, after the subscription has ended: otherwise the broker would
     /// deliver it here again, which 3.10 and 4.0 count.
     pub(super) async fn hand_back_all(&mut self) {
-        if !self.line().lets_one_return() {
+        if !self.line().allows_single_return() {
             // To cancel, or to give back single messages, would let others overtake them. All go
             // back when the channel closes.
             let left = self.queue.intake.drain(self.queue.index).len() as u64;
@@ -83,7 +83,7 @@ impl Drop for Session<'_> {
         match Handle::try_current() {
             // Later, so that the last acks are not lost. In an ordered queue the close has to come
             // before lapin's cancel.
-            Ok(runtime) if self.line().lets_one_return() => {
+            Ok(runtime) if self.line().allows_single_return() => {
                 runtime.spawn(async move {
                     tokio::time::sleep(CLOSE_DELAY).await;
                     tokio::time::timeout(limit, channel.close("done")).await

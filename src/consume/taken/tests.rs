@@ -24,11 +24,11 @@ use crate::wire::Contract;
 
 #[test]
 fn a_delayed_retry_is_not_spent_on_a_hand_back_unless_the_delivery_limit_is_reached() {
-    let native = |redeliveries| manner(WaitStrategy::Native, redeliveries, 3);
+    let native = |redeliveries| hand_back_settlement(WaitStrategy::Native, redeliveries, 3);
     assert_eq!([None, Some(0), Some(2)].map(native), [Settlement::Requeue; 3]);
     assert_eq!([Some(3), Some(4)].map(native), [Settlement::Nack; 2]);
     for other in [WaitStrategy::Tiers, WaitStrategy::InProcess] {
-        assert_eq!(manner(other, Some(0), 3), Settlement::Nack);
+        assert_eq!(hand_back_settlement(other, Some(0), 3), Settlement::Nack);
     }
 }
 
@@ -123,7 +123,7 @@ proptest! {
                     false
                 }
                 Event::HandedBack => {
-                    let by = manner(WaitStrategy::Native, ledger.redeliveries, limit);
+                    let by = hand_back_settlement(WaitStrategy::Native, ledger.redeliveries, limit);
                     prop_assert!(by == Settlement::Requeue || counts.counted == limit || stale.is_some());
                     nacked += u32::from(by == Settlement::Nack);
                     by == Settlement::Requeue
