@@ -9,12 +9,15 @@ use crate::topology::Role;
 mod limit;
 mod mismatch;
 mod problem;
+mod queue_kind;
 
 pub use limit::Limit;
 pub use problem::Problem;
+pub use queue_kind::QueueKind;
 
 pub use mismatch::namespace_of;
 use mismatch::{inequivalent, of_namespace, remedy};
+use queue_kind::{of_exclusive, of_queue_type};
 
 crate::debug::debug_is_display!(Error);
 
@@ -119,6 +122,16 @@ pub enum Error {
         found: String,
         /// What the queue is for; `None` for an exchange.
         role: Option<Role>,
+        /// What the broker said.
+        problem: Problem,
+    },
+    /// A queue that others have declared is of a kind that cannot be consumed as the settings say.
+    #[error("queue {queue:?} {kind}")]
+    UnsuitableQueue {
+        /// The queue.
+        queue: String,
+        /// What it is.
+        kind: QueueKind,
         /// What the broker said.
         problem: Problem,
     },
@@ -269,6 +282,7 @@ impl Error {
             Self::Limit { .. } => "a limit is reached",
             Self::Tls { .. } => "there is no TLS connection",
             Self::Mismatch { .. } => "something exists with other arguments",
+            Self::UnsuitableQueue { .. } => "a queue is of an unsuitable kind",
             Self::Permission { .. } => "a permission is missing",
             Self::Missing { .. } => "something does not exist",
             Self::Unavailable { .. } => "no node can serve the queue",
@@ -311,11 +325,18 @@ impl Error {
             // '/'" (3.10, 4.0 and 4.3).
             404 if text.starts_with("NOT_FOUND - no ") => Self::Missing { what, problem },
             404 => Self::Unavailable { what, problem },
+            405 => match of_exclusive(text) {
+                Some(queue) => Self::UnsuitableQueue { queue, kind: QueueKind::Exclusive, problem },
+                None => Self::Refused { what, problem },
+            },
             406 => match inequivalent(text) {
                 Some((what, argument, wanted, found)) => {
                     Self::Mismatch { what, argument, wanted, found, role: None, problem }
                 }
-                None => Self::Refused { what, problem },
+                None => match of_queue_type(text) {
+                    Some((queue, kind)) => Self::UnsuitableQueue { queue, kind, problem },
+                    None => Self::Refused { what, problem },
+                },
             },
             // The broker stops, or an operator closed the connection.
             320 | 541 => Self::Lost { what, problem },

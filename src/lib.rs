@@ -155,7 +155,7 @@ struct Readme;
 pub use consume::summary::{Stopped, Summary};
 pub use consumer::Consumer;
 pub use decode::{Decode, DecodeError, Json, Raw};
-pub use error::{Error, Limit, Problem};
+pub use error::{Error, Limit, Problem, QueueKind};
 pub use failure::Failure;
 pub use handler::{FailureEvent, Handler, with_state};
 #[cfg(feature = "tower")]

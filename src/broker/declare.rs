@@ -13,6 +13,7 @@ use crate::broker::client::{Channel, Connection};
 use crate::broker::connection::Link;
 use crate::broker::delayed_retry::knows_delayed_retry;
 use crate::broker::name::short;
+use crate::broker::queue_kind::check_kind;
 use crate::error::{Error, Limit, namespace_of};
 use crate::settings::{Declare, Settings, TopologyMode, WaitStrategy};
 use crate::topology::{
@@ -49,6 +50,9 @@ impl Topology {
     ) -> Result<(), Error> {
         if mode == TopologyMode::Declare {
             self.check_delayed_retry(connection, limit).await?;
+        }
+        for queue in self.queues.iter().filter(|queue| queue.declare == Declare::Existing) {
+            check_kind(connection, &queue.name, queue.queue_type, limit).await?;
         }
         let channel = open(connection, limit).await?;
         let declarer = &Declarer { channel, mode, limit };

@@ -14,6 +14,7 @@ mod lapin_client;
 pub(crate) mod look;
 pub(crate) mod name;
 pub(crate) mod open;
+mod queue_kind;
 pub(crate) mod queued;
 mod rotation;
 pub(crate) mod scout;

@@ -55,7 +55,9 @@ impl Worker {
                         return Ok(());
                     };
                     has_consumed |= session.has_consumed;
-                    if !has_consumed && matches!(error, Error::Refused { .. }) {
+                    let is_refused =
+                        matches!(error, Error::Refused { .. } | Error::UnsuitableQueue { .. });
+                    if !has_consumed && is_refused {
                         return Err(error);
                     }
                     was_taken_back = session.is_taken_back;

@@ -15,8 +15,9 @@ pub struct QueueSettings {
     /// Whether rehop declares it, or uses it as it is. Default `own`.
     pub declare: Declare,
     /// The type of an `existing` queue: `quorum`, or `classic`, the default. A classic queue does
-    /// not count deliveries, so its redelivered messages get no immediate attempts. Queues that
-    /// rehop declares are quorum queues.
+    /// not count deliveries, so its redelivered messages get no immediate attempts. A service does
+    /// not start if this says `quorum` and the queue is none. Queues that rehop declares are quorum
+    /// queues.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue_type: Option<QueueType>,
     /// The queue for parked messages. Default `<queue>.parked`.

@@ -1,6 +1,6 @@
 //! The arguments of a consumer. Two tell whoever looks at the broker which wait queues are in use:
 //! the broker shows a consumer's arguments to operators, and ignores those that it does not know
-//! (3.10, 4.0 and 4.3). The third asks for an ack timeout.
+//! (3.10, 4.0 and 4.3). The third asks for an ack timeout, and the last keeps streams away.
 
 use std::time::Duration;
 
@@ -12,6 +12,9 @@ pub const NAMESPACE: &str = "rehop-namespace";
 /// The wait queues, without the namespace: `wait.10000 wait.60000`. Empty if the queue's messages
 /// wait elsewhere.
 pub const WAITS_IN: &str = "rehop-waits-in";
+/// The default, 0, changes nothing, but a stream refuses it (3.10, 4.0 and 4.3): without it, a work
+/// queue that somebody replaces by a stream would be consumed, and what fails would never come again.
+const PRIORITY: &str = "x-priority";
 /// In milliseconds. 4.3 obeys it for quorum queues, whatever the queue, a policy or the node say,
 /// and refuses it for classic ones; 3.10 and 4.0 ignore it.
 pub const CONSUMER_TIMEOUT: &str = "x-consumer-timeout";
@@ -31,6 +34,7 @@ pub(crate) fn consumer_arguments(
     let mut arguments = Arguments::from([
         (NAMESPACE.to_owned(), names.namespace().into()),
         (WAITS_IN.to_owned(), waits_in.join(" ").as_str().into()),
+        (PRIORITY.to_owned(), 0.into()),
     ]);
     if config.counts_deliveries {
         arguments.insert(CONSUMER_TIMEOUT.to_owned(), ask_for(ack_timeout));

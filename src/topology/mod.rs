@@ -18,7 +18,7 @@ pub use parts::{
 };
 
 use crate::retry::policy::RetryPolicy;
-use crate::settings::{Declare, QueueConfig, Resolved};
+use crate::settings::{Declare, QueueConfig, QueueType, Resolved};
 use crate::wait::WaitStrategy;
 use crate::wire::names::{RETURN_TO, WAIT_FOR};
 
@@ -189,7 +189,13 @@ impl Topology {
     }
 
     fn queue(&mut self, name: &str, role: Role, declare: Declare, arguments: Arguments) {
-        self.queues.push(Queue { name: name.to_owned(), role, declare, arguments });
+        self.queues.push(Queue {
+            name: name.to_owned(),
+            role,
+            declare,
+            queue_type: None,
+            arguments,
+        });
     }
 
     fn bind(&mut self, exchange: &str, queue: &str, routing_key: &str, arguments: Arguments) {
@@ -276,7 +282,14 @@ impl Topology {
         };
         self.queue(&config.parked, Role::Parked, Declare::Own, resting(names));
         self.bind(&names.park(), &config.parked, &config.queue, Arguments::new());
-        self.queue(&config.queue, Role::Work, config.declare, declared);
+        let is_quorum = config.declare == Declare::Existing && config.counts_deliveries;
+        self.queues.push(Queue {
+            name: config.queue.clone(),
+            role: Role::Work,
+            declare: config.declare,
+            queue_type: is_quorum.then_some(QueueType::Quorum),
+            arguments: declared,
+        });
         let matching = arguments([("x-match", "all".into()), (RETURN_TO, (&config.queue).into())]);
         self.bind(&names.return_(), &config.queue, "", matching);
         for binding in &config.bindings {

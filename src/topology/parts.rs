@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::settings::Declare;
+use crate::settings::{Declare, QueueType};
 
 /// The exchanges, queues and bindings that a configuration needs.
 ///
@@ -79,6 +79,9 @@ pub struct Queue {
     pub role: Role,
     /// Whether rehop declares it, or uses it as it is.
     pub declare: Declare,
+    /// `Quorum` if rehop uses the queue as it is, and the settings say that it is a quorum queue.
+    #[serde(skip)]
+    pub queue_type: Option<QueueType>,
     /// The arguments that it is declared with; empty if rehop uses it as it is.
     pub arguments: Arguments,
 }

@@ -19,6 +19,7 @@ mod handlers;
 mod holding;
 mod jitter;
 mod keeping;
+mod kinds;
 mod ladder;
 mod late;
 mod looking;

@@ -3,13 +3,12 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use rehop::settings::{Declare, Order, QueueType, Secret, WaitStrategy};
+use rehop::settings::{Order, Secret, WaitStrategy};
 use rehop::{Consumer, Error, Failure, Message, Raw, Service, Settings, Summary};
 use rehop_testing::{Broker, Proxy, eventually};
-use serde_json::json;
 use tokio::net::TcpListener;
 
-use crate::support::{Fixture, PROMPTLY, Running, SOON, is_before_4_3, millis, not_tried};
+use crate::support::{Fixture, PROMPTLY, Running, SOON, millis, not_tried};
 
 async fn connect_error(settings: &Settings) -> Error {
     match Service::new(settings).with_consumer(Consumer::new("orders", succeeds).decode(Raw)).await
@@ -224,30 +223,4 @@ async fn permissions_on_the_own_namespace_alone_are_enough_for_the_main_job() {
     let parked = fixture.drain_parked(1).await.remove(0);
     run.stop().await;
     assert_eq!(parked.headers["rehop-user-id"], "guest");
-}
-
-/// A consumer of a quorum queue asks 4.3 for its ack timeout, which a classic queue does not know.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_classic_queue_that_the_settings_call_a_quorum_queue_ends_the_service_with_an_error_that_names_it()
- {
-    if is_before_4_3().await {
-        return not_tried(
-            "a consumer that a classic queue refuses, because this broker ignores its arguments (4.3 does not)",
-        );
-    }
-    let mut fixture = Fixture::new("called-quorum").await;
-    fixture
-        .client
-        .declare_queue(&fixture.queue, json!({ "x-queue-type": "classic" }))
-        .await
-        .unwrap();
-    let queue = fixture.settings.queue_mut(&fixture.queue);
-    (queue.declare, queue.queue_type) = (Declare::Existing, Some(QueueType::Quorum));
-    let run = fixture.serve(|_| async { Ok::<_, Failure>(()) }).await;
-    let error = run.ended().await.unwrap_err();
-    assert!(matches!(error, Error::Refused { .. }), "{error}");
-    assert!(
-        error.to_string().contains(&fixture.queue) && error.to_string().contains("classic"),
-        "{error}"
-    );
 }

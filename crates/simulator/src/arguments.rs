@@ -61,7 +61,10 @@ pub(crate) fn kind_of(queue: &str, arguments: &FieldTable) -> Result<Kind, Excep
         Some("quorum") => Ok(Kind::Quorum),
         Some("classic") => Ok(Kind::Classic),
         None if !arguments.contains_key("x-queue-type") => Ok(Kind::Classic),
-        _ => Err(invalid("x-queue-type", queue, "{error,queue_type_not_found}")),
+        Some(other) => {
+            Err(invalid("x-queue-type", queue, &format!("\"unsupported queue type '{other}'\"")))
+        }
+        None => Err(invalid("x-queue-type", queue, "{error,queue_type_not_found}")),
     }
 }
 
@@ -77,18 +80,17 @@ pub(crate) fn check(
             return Err(invalid(key.as_str(), queue, &problem));
         }
     }
-    let (other, module) = match declaration.kind {
-        Kind::Quorum => (Kind::Classic, "rabbit_quorum_queue"),
-        Kind::Classic => (Kind::Quorum, "rabbit_classic_queue"),
+    let other = match declaration.kind {
+        Kind::Quorum => Kind::Classic,
+        Kind::Classic => Kind::Quorum,
     };
-    let queue = queue_in_vhost(queue);
     for (key, _) in arguments {
         let is_known = |kind| known(version, kind).contains(&key.as_str());
         if is_known(other) && !is_known(declaration.kind) {
-            let text = format!("invalid arg '{key}' for {queue} of queue type {module}");
-            return Err(Exception::precondition_failed(&text));
+            return Err(of_another_type(key.as_str(), queue, declaration.kind));
         }
     }
+    let queue = queue_in_vhost(queue);
     let impossible = [
         (declaration.is_auto_delete, "auto-delete"),
         (declaration.owner.is_some(), "exclusive-owner"),
@@ -100,6 +102,39 @@ pub(crate) fn check(
         }
         None => Ok(()),
     }
+}
+
+/// Checks the arguments of a consumer: those that only queues of other types know are refused, and
+/// those that none knows are ignored. Classic queues alone end a subscription on a failover.
+pub(crate) fn check_consumer(
+    version: Version,
+    queue: &str,
+    kind: Kind,
+    arguments: &FieldTable,
+) -> Result<(), Exception> {
+    for (key, _) in arguments {
+        let is_refused = match key.as_str() {
+            "x-stream-offset" => true,
+            "x-consumer-timeout" => kind == Kind::Classic && version == Version::V4_3,
+            "x-cancel-on-ha-failover" => kind == Kind::Quorum,
+            _ => false,
+        };
+        if is_refused {
+            return Err(of_another_type(key.as_str(), queue, kind));
+        }
+    }
+    Ok(())
+}
+
+fn of_another_type(key: &str, queue: &str, kind: Kind) -> Exception {
+    let module = match kind {
+        Kind::Quorum => "rabbit_quorum_queue",
+        Kind::Classic => "rabbit_classic_queue",
+    };
+    let queue = queue_in_vhost(queue);
+    Exception::precondition_failed(&format!(
+        "invalid arg '{key}' for {queue} of queue type {module}"
+    ))
 }
 
 /// What is wrong with an argument, in RabbitMQ's words.

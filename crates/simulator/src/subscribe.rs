@@ -2,6 +2,7 @@
 
 use lapin::types::{FieldTable, ShortString};
 
+use crate::arguments;
 use crate::broker::Broker;
 use crate::error::{Exception, queue_in_vhost};
 use crate::headers::integer_of;
@@ -27,6 +28,10 @@ impl Broker {
             subscription.tag = Tag::Subscription(format!("amq.ctag-{}", self.next_number()).into());
         }
         let queue = self.readable_queue(id, queue)?;
+        if let Some(found) = self.queues.get(&queue) {
+            let kind = found.declaration.kind;
+            arguments::check_consumer(self.version, &found.name, kind, arguments)?;
+        }
         subscription.priority = integer_of(arguments, "x-priority").unwrap_or_default();
         // Only 4.3 knows a consumer's own timeout.
         let own =

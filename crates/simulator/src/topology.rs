@@ -42,8 +42,13 @@ impl Broker {
                     .get(&id)
                     .map(|channel| channel.connection)
                     .filter(|_| is_exclusive);
+                let kind = match arguments::kind_of(queue.as_str(), &arguments) {
+                    // It is compared with that of the queue.
+                    Err(_) if self.queue_names.contains_key(queue.as_str()) => Kind::Classic,
+                    kind => kind?,
+                };
                 let declaration = Declaration {
-                    kind: arguments::kind_of(queue.as_str(), &arguments)?,
+                    kind,
                     is_durable: is_durable && !is_exclusive,
                     is_auto_delete,
                     owner,

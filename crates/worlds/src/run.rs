@@ -186,6 +186,9 @@ struct Run {
     silent: Vec<(String, Time)>,
 }
 
+type SetLimit = fn(&mut Broker);
+type ClearLimit = fn(&mut Limits);
+
 impl Run {
     fn start(&mut self, slot: usize) {
         let process = Process(self.next);
@@ -392,9 +395,9 @@ impl Run {
         }
     }
 
-    /// Sets a limit for a while.
+    /// Sets a limit to what is used now, for a while.
     fn limit(&self, kind: FaultKind) {
-        let (lasts, set, clear): (_, fn(&mut Broker), fn(&mut Limits)) = match kind {
+        let (lasts, set, clear): (_, SetLimit, ClearLimit) = match kind {
             FaultKind::NoMoreChannels { lasts } => (
                 lasts,
                 |broker| {

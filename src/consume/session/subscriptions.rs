@@ -67,7 +67,13 @@ impl Session<'_> {
         let queue = self.queue.context.addresses.queue.clone();
         let what = format!("getting a message from queue {:?}", self.name());
         let got = self.answer(&what, self.channel.get(queue).inspect_err(refuses)).await;
-        let got = got?.map(|incoming| self.read(incoming));
+        let got = match got {
+            // The next session subscribes, so this is nothing to end the service for.
+            Err(Error::Refused { problem, .. }) if problem.as_lapin().is_some_and(is_refusal) => {
+                return Err(self.lost_by(problem));
+            }
+            got => got?.map(|incoming| self.read(incoming)),
+        };
         self.has_taken |= got.is_some();
         self.queue.intake.got(self.queue.index, got);
         Ok(())

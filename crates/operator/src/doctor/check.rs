@@ -93,6 +93,7 @@ checks! {
     Alarm, "alarm", Error, false, "A memory or disk alarm blocks all publishers.";
     PermissionMissing, "permission-missing", Error, false, "The user lacks a permission that the service needs.";
     DeadLetteringStuck, "dead-lettering-stuck", Error, false, "The broker holds messages that it cannot dead-letter.";
+    QueueUnsuitable, "queue-unsuitable", Error, true, "An existing queue is of a kind that rehop does not consume: a stream, auto-delete, exclusive, or of a plugin's type.";
     StrayNotEmpty, "stray-not-empty", Error, false, "Unroutable messages are in the stray queue.";
     ForeignBinding, "foreign-binding", Warning, true, "Something else is bound to one of rehop's exchanges, so retries or parked messages go there too.";
     AtMostOnce, "at-most-once", Warning, true, "A queue may lose messages when it dead-letters them.";

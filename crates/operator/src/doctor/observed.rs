@@ -149,6 +149,10 @@ pub(super) struct QueueDetails {
     pub(super) name: String,
     #[serde(rename = "type", deserialize_with = "lenient")]
     pub(super) kind: String,
+    #[serde(deserialize_with = "lenient")]
+    pub(super) auto_delete: bool,
+    #[serde(deserialize_with = "lenient")]
+    pub(super) exclusive: bool,
     #[serde(deserialize_with = "object")]
     pub(super) arguments: Map<String, Value>,
     #[serde(deserialize_with = "lenient")]

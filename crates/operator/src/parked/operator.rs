@@ -220,7 +220,11 @@ impl Parked {
                         return Ok(found);
                     }
                 }
-                Err(Error::Refused { .. } | Error::Permission { .. }) => return Ok(found),
+                Err(
+                    Error::Refused { .. }
+                    | Error::UnsuitableQueue { .. }
+                    | Error::Permission { .. },
+                ) => return Ok(found),
                 Err(error) => return Err(error.into()),
             }
         }

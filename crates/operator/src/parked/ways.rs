@@ -92,7 +92,9 @@ fn is_there(looked: Result<(), Error>) -> Result<bool, Error> {
         Err(Error::Unavailable { .. }) => Ok(false),
         // The broker refuses only a look at another connection's exclusive queue, which is nobody's
         // work queue.
-        Err(Error::Missing { .. } | Error::Refused { .. }) => Ok(false),
+        Err(Error::Missing { .. } | Error::Refused { .. } | Error::UnsuitableQueue { .. }) => {
+            Ok(false)
+        }
         Err(error) => Err(error),
     }
 }
@@ -195,6 +197,11 @@ mod tests {
         for error in [
             Error::Missing { what: what(), problem: problem() },
             Error::Refused { what: what(), problem: problem() },
+            Error::UnsuitableQueue {
+                queue: what(),
+                kind: rehop::QueueKind::Exclusive,
+                problem: problem(),
+            },
             Error::Unavailable { what: what(), problem: problem() },
         ] {
             assert!(matches!(is_there(Err(error.clone())), Ok(false)), "{error}");

@@ -326,3 +326,24 @@ fn the_next_single_active_consumer_is_on_4_x_the_one_with_the_most_credit() {
         assert!(is_expected, "{version:?} {events:?}");
     }
 }
+
+#[test]
+fn an_argument_of_a_consumer_that_only_queues_of_other_types_know_is_refused_with_the_type() {
+    for version in VERSIONS {
+        for (arguments, kind) in [(quorum([]), "quorum"), (table([]), "classic")] {
+            let mut world = World::new(version);
+            world.declare("q", arguments);
+            let events = world.call(Method::Consume {
+                queue: "q".into(),
+                consumer_tag: "c".into(),
+                is_no_ack: false,
+                is_exclusive: false,
+                arguments: table([("x-priority", number(0)), ("x-stream-offset", text("next"))]),
+            });
+            let text = format!(
+                "PRECONDITION_FAILED - invalid arg 'x-stream-offset' for queue 'q' in vhost '/' of queue type rabbit_{kind}_queue"
+            );
+            assert_eq!(closed(&events), Some((406, text)), "{version:?}");
+        }
+    }
+}

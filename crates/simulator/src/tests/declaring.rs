@@ -339,3 +339,33 @@ fn an_exclusive_queue_is_its_connection_s_and_goes_with_it() {
         assert_eq!(world.broker.queue("mine"), None, "{version:?}");
     }
 }
+
+/// So a client can ask for the properties of a queue without declaring one.
+#[test]
+fn a_type_that_does_not_exist_is_compared_with_that_of_a_queue_and_declares_none() {
+    let unknown = || table([("x-queue-type", text("none"))]);
+    for version in VERSIONS {
+        let missing = refused(version, |world| world.declare("q", unknown()));
+        let expected = "invalid arg 'x-queue-type' for queue 'q' in vhost '/': \"unsupported queue type 'none'\"";
+        assert_eq!(missing, expected, "{version:?}");
+        let of_quorum = refused(version, |world| {
+            world.declare("q", quorum([]));
+            world.declare("q", unknown())
+        });
+        let expected = "inequivalent arg 'x-queue-type' for queue 'q' in vhost '/': received 'none' but current is 'quorum'";
+        assert_eq!(of_quorum, expected, "{version:?}");
+        let of_auto_delete = refused(version, |world| {
+            world.call(Method::DeclareQueue {
+                queue: "q".into(),
+                is_passive: false,
+                is_durable: true,
+                is_exclusive: false,
+                is_auto_delete: true,
+                arguments: table([]),
+            });
+            world.declare("q", unknown())
+        });
+        let expected = "inequivalent arg 'auto_delete' for queue 'q' in vhost '/': received 'false' but current is 'true'";
+        assert_eq!(of_auto_delete, expected, "{version:?}");
+    }
+}

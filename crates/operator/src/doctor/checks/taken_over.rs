@@ -7,6 +7,7 @@ use crate::doctor::check::Check;
 use crate::doctor::observed::{DeliveryLimit, Observed, QueueDetails};
 use crate::doctor::report::Finding;
 use crate::doctor::subject::Subject;
+use rehop::QueueKind;
 use rehop::internals::QueueConfig;
 use rehop::settings::Declare;
 
@@ -65,6 +66,15 @@ pub(super) fn check(subject: &Subject, seen: &Observed) -> Vec<Finding> {
         if config.declare == Declare::Own {
             continue;
         }
+        if let Some(kind) = unsuitable(details) {
+            found.push(Finding::new(
+                Check::QueueUnsuitable,
+                queue(&config.queue),
+                format!("it {kind}"),
+                "consume another queue: see \"Kinds of existing queues\" in the migration page",
+            ));
+            continue;
+        }
         if details.kind == "classic" {
             found.push(Finding::new(
                 Check::ClassicQueue,
@@ -83,6 +93,20 @@ pub(super) fn check(subject: &Subject, seen: &Observed) -> Vec<Finding> {
         }
     }
     found
+}
+
+/// The kind of a queue that no service can consume.
+fn unsuitable(details: &QueueDetails) -> Option<QueueKind> {
+    match details.kind.as_str() {
+        "stream" => Some(QueueKind::Stream),
+        // It is not told.
+        "" | "classic" | "quorum" => match (details.exclusive, details.auto_delete) {
+            (true, _) => Some(QueueKind::Exclusive),
+            (_, true) => Some(QueueKind::AutoDelete),
+            (false, false) => None,
+        },
+        other => Some(QueueKind::Other(other.to_owned())),
+    }
 }
 
 fn of_type(config: &QueueConfig, details: &QueueDetails) -> Option<Finding> {

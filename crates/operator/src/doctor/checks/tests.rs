@@ -684,6 +684,23 @@ fn taken_over(kind: &str, arguments: Value) -> Vec<&'static str> {
 }
 
 #[test]
+fn a_queue_of_somebody_elses_that_no_service_can_consume_has_one_finding() {
+    for kind in ["stream", "mqtt_qos0"] {
+        assert_eq!(taken_over(kind, json!({})), ["queue-unsuitable"], "{kind}");
+    }
+    for change in [(|details| details.auto_delete = true) as fn(&mut QueueDetails), |details| {
+        details.exclusive = true
+    }] {
+        let found = found(&theirs(), |seen| {
+            let details = queue(seen, "orders");
+            details.kind = "classic".to_owned();
+            change(details);
+        });
+        assert_eq!(found, ["queue-unsuitable"]);
+    }
+}
+
+#[test]
 fn what_a_queue_of_somebody_elses_lacks_is_found() {
     let good = json!({
         "x-delivery-limit": 10, "x-dead-letter-exchange": "ns.park", "x-dead-letter-routing-key": "orders",

@@ -209,3 +209,46 @@ async fn an_unknown_delivery_closes_the_channel() {
     let closed = play([queue(0, [])], [Step::SettleUnknown { channel: 0 }]).await.closed();
     assert_eq!(closed, ["406 PRECONDITION_FAILED - unknown delivery tag 9999"]);
 }
+
+#[tokio::test]
+async fn a_type_that_does_not_exist_is_compared_with_that_of_a_queue_and_declares_none() {
+    let unknown = || vec![("x-queue-type", Value::Text("none"))];
+    for arguments in [unknown(), quorum([])] {
+        let is_quorum = arguments == quorum([]);
+        let before = if is_quorum { vec![declare(1, arguments)] } else { vec![] };
+        let closed = play(before, [declare(1, unknown())]).await.closed();
+        let word = if is_quorum { "inequivalent" } else { "invalid" };
+        assert!(
+            closed[0].starts_with(&format!("406 PRECONDITION_FAILED - {word} arg")),
+            "{closed:?}"
+        );
+    }
+    let odd = |arguments| Step::DeclareOddQueue {
+        channel: 0,
+        queue: 1,
+        oddity: Oddity::AutoDelete,
+        arguments,
+    };
+    let closed = play([odd(vec![])], [declare(1, unknown())]).await.closed();
+    assert!(closed[0].contains("inequivalent arg 'auto_delete'"), "{closed:?}");
+}
+
+#[tokio::test]
+async fn an_argument_of_a_consumer_that_only_streams_know_is_refused_with_the_type_of_the_queue() {
+    for (arguments, kind) in [(quorum([]), "quorum"), (vec![], "classic")] {
+        let asks = Step::Subscribe {
+            channel: 0,
+            queue: 0,
+            tag: 1,
+            prefetch: 1,
+            is_no_ack: false,
+            arguments: vec![
+                ("x-priority", Value::Number(0)),
+                ("x-stream-offset", Value::Text("next")),
+            ],
+        };
+        let declared = Step::DeclareQueue { channel: 0, queue: 0, arguments };
+        let closed = play([declared], [publish_to(0, [1]), asks]).await.closed();
+        assert!(closed[0].ends_with(&format!("of queue type rabbit_{kind}_queue")), "{closed:?}");
+    }
+}

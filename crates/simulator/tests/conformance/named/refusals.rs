@@ -31,7 +31,9 @@ const CASES: [Case; 7] = [
         refused: Refused::Connection,
         set: &["set_user_limits", "guest", r#"{"max-connections": 0}"#],
         clear: &["clear_user_limits", "guest", "all"],
-        simulated: |limits| drop(limits.user_connections.insert("guest".to_owned(), 0)),
+        simulated: |limits| {
+            limits.user_connections.insert("guest".to_owned(), 0);
+        },
     },
     Case {
         refused: Refused::Connection,
@@ -49,7 +51,9 @@ const CASES: [Case; 7] = [
         refused: Refused::Channel,
         set: &["set_user_limits", "guest", r#"{"max-channels": 0}"#],
         clear: &["clear_user_limits", "guest", "all"],
-        simulated: |limits| drop(limits.user_channels.insert("guest".to_owned(), 0)),
+        simulated: |limits| {
+            limits.user_channels.insert("guest".to_owned(), 0);
+        },
     },
     Case {
         refused: Refused::Channel,
@@ -75,6 +79,7 @@ const CASES: [Case; 7] = [
 type Answer = Option<(u16, String)>;
 
 /// Does what is to be refused on the real broker.
+#[expect(clippy::disallowed_methods, reason = "the connection is used for this alone")]
 async fn real(broker: &Broker, refused: Refused) -> Answer {
     let done = async {
         let properties = ConnectionProperties::default();
