@@ -38,6 +38,9 @@ pub struct Outcome {
     pub held: BTreeMap<(Process, usize), usize>,
 }
 
+/// Takes a limit away.
+type Clear = fn(&mut Limits);
+
 /// The process that publishes. Those of the service follow.
 const PUBLISHER: Process = Process(0);
 
@@ -394,7 +397,7 @@ impl Run {
 
     /// Sets a limit for a while.
     fn limit(&self, kind: FaultKind) {
-        let (lasts, set, clear): (_, fn(&mut Broker), fn(&mut Limits)) = match kind {
+        let (lasts, set, clear): (_, fn(&mut Broker), Clear) = match kind {
             FaultKind::NoMoreChannels { lasts } => (
                 lasts,
                 |broker| {
