@@ -38,6 +38,9 @@ pub struct Outcome {
     pub held: BTreeMap<(Process, usize), usize>,
 }
 
+/// Takes a limit away.
+type Clear = fn(&mut Limits);
+
 /// The process that publishes. Those of the service follow.
 const PUBLISHER: Process = Process(0);
 
@@ -185,9 +188,6 @@ struct Run {
     /// Queues whose leaders answer nothing, and until when.
     silent: Vec<(String, Time)>,
 }
-
-type SetLimit = fn(&mut Broker);
-type ClearLimit = fn(&mut Limits);
 
 impl Run {
     fn start(&mut self, slot: usize) {
@@ -395,9 +395,9 @@ impl Run {
         }
     }
 
-    /// Sets a limit to what is used now, for a while.
+    /// Sets a limit for a while.
     fn limit(&self, kind: FaultKind) {
-        let (lasts, set, clear): (_, SetLimit, ClearLimit) = match kind {
+        let (lasts, set, clear): (_, fn(&mut Broker), Clear) = match kind {
             FaultKind::NoMoreChannels { lasts } => (
                 lasts,
                 |broker| {

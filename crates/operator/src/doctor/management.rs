@@ -7,10 +7,10 @@ use serde::de::DeserializeOwned;
 
 use super::dead_letters::ways;
 use super::observed::{
-    BindingDetails, ExchangeDetails, Flag, Management, Node, Place, QueueDetails, Subscription,
+    BindingDetails, ExchangeDetails, Flag, LimitsSeen, Management, Node, Place, QueueDetails,
+    Subscription,
 };
 use super::subject::Subject;
-use super::usage::LimitsSeen;
 use crate::management::{Api, Refusal};
 use rehop::internals::Names;
 use rehop::settings::Declare;

@@ -6,7 +6,6 @@ use std::fmt;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
-use super::usage::LimitsSeen;
 use rehop::Timestamp;
 use rehop::internals::CONSUMER_TIMEOUT;
 use rehop::topology::{Argument, Arguments, Exchange, ExchangeKind};
@@ -291,6 +290,35 @@ pub(super) struct Flag {
     pub(super) name: String,
     pub(super) state: String,
     pub(super) stability: String,
+}
+
+/// The limits of a user or a virtual host, each by its name.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub(super) struct Limits {
+    #[serde(default)]
+    pub(super) value: Map<String, Value>,
+}
+
+/// A connection, for the counts of its user and its virtual host.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct ConnectionDetails {
+    pub(super) user: String,
+    pub(super) vhost: String,
+    pub(super) channels: Option<u64>,
+    pub(super) channel_max: Option<u64>,
+}
+
+/// What the API tells of limits.
+#[derive(Debug, Clone, Default)]
+pub(super) struct LimitsSeen {
+    pub(super) user: String,
+    pub(super) vhost: String,
+    /// `None` if the API does not tell it.
+    pub(super) of_user: Option<Vec<Limits>>,
+    pub(super) of_vhost: Option<Vec<Limits>>,
+    pub(super) connections: Option<Vec<ConnectionDetails>>,
+    pub(super) queues: Option<u64>,
 }
 
 impl ExchangeDetails {

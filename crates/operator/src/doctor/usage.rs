@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde::Serialize;
+use serde_json::Value;
 
-use super::observed::{Management, Node};
+use super::observed::{ConnectionDetails, Limits, LimitsSeen, Management, Node};
 
 /// A limit, and how near it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -83,35 +83,6 @@ enum Told {
     Untold,
     Unlimited,
     At(u64),
-}
-
-/// The limits of a user or a virtual host, each by its name.
-#[derive(Debug, Clone, Default, Deserialize)]
-pub(super) struct Limits {
-    #[serde(default)]
-    pub(super) value: Map<String, Value>,
-}
-
-/// A connection, for the counts of its user and its virtual host.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct ConnectionDetails {
-    pub(super) user: String,
-    pub(super) vhost: String,
-    pub(super) channels: Option<u64>,
-    pub(super) channel_max: Option<u64>,
-}
-
-/// What the API tells of limits.
-#[derive(Debug, Clone, Default)]
-pub(super) struct LimitsSeen {
-    pub(super) user: String,
-    pub(super) vhost: String,
-    /// `None` if the API does not tell it.
-    pub(super) of_user: Option<Vec<Limits>>,
-    pub(super) of_vhost: Option<Vec<Limits>>,
-    pub(super) connections: Option<Vec<ConnectionDetails>>,
-    pub(super) queues: Option<u64>,
 }
 
 /// All limits, those included of which the API tells nothing.

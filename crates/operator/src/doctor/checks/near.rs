@@ -22,8 +22,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::doctor::observed::Management;
-    use crate::doctor::usage::LimitsSeen;
+    use crate::doctor::observed::{LimitsSeen, Management};
 
     #[test]
     fn a_limit_that_is_nearly_reached_is_found_with_the_way_to_raise_it() {

@@ -1,6 +1,8 @@
 //! The broker's limits: with which code and text each refuses. A limit concerns everybody, so these
 //! run on a broker of their own, and not as scripts.
 
+use std::collections::BTreeMap;
+
 use lapin::options::{BasicConsumeOptions, QueueDeclareOptions};
 use lapin::types::FieldTable;
 use lapin::{Connection, ConnectionProperties, ErrorKind};
@@ -31,9 +33,7 @@ const CASES: [Case; 7] = [
         refused: Refused::Connection,
         set: &["set_user_limits", "guest", r#"{"max-connections": 0}"#],
         clear: &["clear_user_limits", "guest", "all"],
-        simulated: |limits| {
-            limits.user_connections.insert("guest".to_owned(), 0);
-        },
+        simulated: |limits| limits.user_connections = none_for_guest(),
     },
     Case {
         refused: Refused::Connection,
@@ -51,9 +51,7 @@ const CASES: [Case; 7] = [
         refused: Refused::Channel,
         set: &["set_user_limits", "guest", r#"{"max-channels": 0}"#],
         clear: &["clear_user_limits", "guest", "all"],
-        simulated: |limits| {
-            limits.user_channels.insert("guest".to_owned(), 0);
-        },
+        simulated: |limits| limits.user_channels = none_for_guest(),
     },
     Case {
         refused: Refused::Channel,
@@ -75,11 +73,15 @@ const CASES: [Case; 7] = [
     },
 ];
 
+fn none_for_guest() -> BTreeMap<String, usize> {
+    [("guest".to_owned(), 0)].into()
+}
+
 /// Code and text of a refusal; `None` if all was admitted.
 type Answer = Option<(u16, String)>;
 
 /// Does what is to be refused on the real broker.
-#[expect(clippy::disallowed_methods, reason = "the connection is used for this alone")]
+#[expect(clippy::disallowed_methods, reason = "the connection is new, and ends here")]
 async fn real(broker: &Broker, refused: Refused) -> Answer {
     let done = async {
         let properties = ConnectionProperties::default();
