@@ -54,6 +54,12 @@ impl Scout {
         self.link.answer_timeout()
     }
 
+    /// Whether a limit keeps it from working, as far as is known. Then what may not fail is done on
+    /// another connection.
+    pub(crate) fn is_left_out(&self) -> bool {
+        lock(&self.refused).is_some()
+    }
+
     /// How many of so many channels to open at the same time.
     pub(crate) fn at_once(&self, wanted: usize) -> usize {
         if self.is_narrow.load(Ordering::Relaxed) { 1 } else { wanted }

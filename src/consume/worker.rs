@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::broker::client::Connection;
 use crate::broker::connection::{Link, pause};
 use crate::consume::session::{Session, WorkQueue};
 use crate::consume::summary::Stopped;
@@ -95,15 +96,25 @@ impl Worker {
             self.queue.wait_out_alarm().await;
         }
         let connection = self.consuming.get().await?;
-        self.queue.prepare(&connection).await?;
-        let opened = Session::open(&self.queue, connection.clone()).await;
-        match &opened {
-            // A connection that does not answer can look alive for a long time.
-            Err(Error::Timeout { .. }) => self.consuming.abandon(&connection),
-            Err(error) if error.is_used_up() => self.consuming.retire(&connection),
-            _ => {}
+        if let Err(error) = self.queue.prepare(&connection).await {
+            // Otherwise it is another connection that did not answer.
+            if self.queue.keeper.scout().is_left_out() {
+                self.leave_connection(&connection, &error);
+            }
+            return Err(error);
         }
-        opened
+        let opened = Session::open(&self.queue, connection.clone()).await;
+        opened.inspect_err(|error| self.leave_connection(&connection, error))
+    }
+
+    /// Consumes on another connection from now on, if this one answers nothing or opens no more
+    /// channels: it can look alive for a long time.
+    fn leave_connection(&self, connection: &Arc<dyn Connection>, error: &Error) {
+        if matches!(error, Error::Timeout { .. }) {
+            self.consuming.abandon(connection);
+        } else if error.is_used_up() {
+            self.consuming.retire(connection);
+        }
     }
 
     /// Waits for the running handlers, then for their acks to be written.
