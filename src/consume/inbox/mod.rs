@@ -15,7 +15,7 @@
 //!   nothing else is taken or started meanwhile. So every subscription ends before a suspect starts.
 //!   What those subscriptions brought can afford one more charge. A suspect stays alone until it is
 //!   settled, because a crash by the next one would charge it. Its copy may be refused for a long
-//!   time, so [the wait is bounded](SETTLED_WITHIN).
+//!   time, so [the wait is bounded](isolation).
 //! - **A subscription ends when it is full or idle**, or after a short time ([`fill_up`]), because
 //!   what is on its way to it would be charged.
 //! - **A subscription is replaced if all of its deliveries are held between two attempts, or wait
@@ -83,6 +83,7 @@
 mod agenda;
 mod fill_up;
 mod gets;
+mod isolation;
 mod lines;
 mod proof;
 mod queue_inbox;
@@ -92,11 +93,11 @@ mod suspicion;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use agenda::Agenda;
 use gets::{Gets, Head};
+use isolation::Isolation;
 use proof::Proof;
 use queue_inbox::{QueueInbox, Running};
 pub(crate) use requeued::Fingerprint;
@@ -114,11 +115,7 @@ pub(crate) struct Inbox<T> {
     proof: Proof,
     /// What the windows of all queues depend on.
     phase: Phase,
-    isolation: Option<Isolation>,
-    /// Suspects whose handler has ended, and that are not settled.
-    unsettled_suspects: BTreeSet<u64>,
-    /// No suspect starts before this: what was settled last must have reached the broker.
-    quiet_until: Option<Instant>,
+    isolation: Isolation,
     next_number: u64,
     draw: u64,
 }
@@ -150,13 +147,6 @@ pub(crate) struct Ticket {
     queue: usize,
 }
 
-/// A suspect has the process to itself: nothing else is started or taken, for a bounded time.
-#[derive(Debug)]
-struct Isolation {
-    number: u64,
-    until: Instant,
-}
-
 /// What the process knows about what its queues may bring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
@@ -179,10 +169,6 @@ const ENDED_WITHIN: Duration = Duration::from_secs(2);
 /// copy.
 const SETTLED_WITHIN: Duration = Duration::from_secs(10);
 
-/// How long an ack may take to leave the process. If the process dies before, the broker never sees
-/// the ack.
-const ACK_FLUSH_TIME: Duration = Duration::from_millis(50);
-
 impl<T> Inbox<T> {
     /// `draw` is any random number, so that processes that start together do not all begin with the
     /// same queue.
@@ -193,9 +179,7 @@ impl<T> Inbox<T> {
             gets: Gets::new(draw),
             proof: Proof::default(),
             phase: Phase::OneByOne,
-            isolation: None,
-            unsettled_suspects: BTreeSet::new(),
-            quiet_until: None,
+            isolation: Isolation::default(),
             next_number: 0,
             draw,
         }
@@ -276,7 +260,7 @@ impl<T> Inbox<T> {
     pub(crate) fn subscribed(&mut self, index: QueueIndex, prefetch: u16, now: Instant) {
         if self.is_ending(index) {
             // What waited to be settled is settled now.
-            self.quiet_until = Some(now + ACK_FLUSH_TIME);
+            self.isolation.settled(now);
         }
         self.queues[index.0].subscribe(prefetch);
         self.note(index.0, now);
@@ -345,7 +329,7 @@ impl<T> Inbox<T> {
         self.proof.started(number, running.says, now);
         if is_suspect {
             let limit = suspicion::isolated_for(&inbox.rules, running.redeliveries.count);
-            self.isolation = Some(Isolation { number, until: now + limit });
+            self.isolation.begin(number, now + limit);
         }
         self.note(queue, now);
         Some((Ticket { number, queue }, item))
@@ -353,12 +337,13 @@ impl<T> Inbox<T> {
 
     /// The queue whose delivery starts next, and whether it is a suspect.
     fn next_to_start(&self, now: Instant) -> Option<(usize, bool)> {
-        if self.isolation.is_some() {
+        if self.isolation.is_in_effect() {
             return None;
         }
         match self.agenda.suspects().next() {
             None => self.agenda.first_plain().map(|queue| (queue, false)),
-            Some(_) if self.quiet_until.is_some() || self.awaited_until(now).is_some() => None,
+            Some(_) if !self.isolation.lets_suspects_start() => None,
+            Some(_) if self.awaited_until(now).is_some() => None,
             Some(queue) => Some((queue, true)),
         }
     }
@@ -375,24 +360,13 @@ impl<T> Inbox<T> {
     }
 
     /// The handler has ended. Its slot stays taken until the delivery is settled, which may have to
-    /// wait for the broker to confirm a copy. Until then a suspect has the process to itself,
-    /// because the next one may kill the process. This is bounded: while one suspect is unsettled,
-    /// those after it hardly wait, so refused copies do not add up.
+    /// wait for the broker to confirm a copy.
     pub(crate) fn handler_ended(&mut self, ticket: &Ticket, now: Instant) {
         let queue = &mut self.queues[ticket.queue];
         let start_limit = queue.rules.start_limit;
         let Some(running) = queue.handler_ended(ticket.number, now) else { return };
-        let is_suspect = running.is_suspect;
-        let isolated = self.isolation.as_mut();
-        if let Some(isolation) = isolated.filter(|isolation| isolation.number == ticket.number) {
-            let others = self.unsettled_suspects.iter();
-            let another_is_unsettled = others.into_iter().any(|other| *other != ticket.number);
-            let limit = SETTLED_WITHIN.min(start_limit / 2);
-            let limit = if another_is_unsettled { ACK_FLUSH_TIME } else { limit };
-            isolation.until = isolation.until.min(now + limit);
-        }
-        if is_suspect {
-            self.unsettled_suspects.insert(ticket.number);
+        if running.is_suspect {
+            self.isolation.handler_ended(ticket.number, start_limit, now);
         }
         self.note(ticket.queue, now);
     }
@@ -441,10 +415,9 @@ impl<T> Inbox<T> {
     fn stop(&mut self, ticket: &Ticket, now: Instant) -> Option<Running> {
         let running = self.queues[ticket.queue].stop(ticket.number)?;
         self.proof.finished(ticket.number);
-        self.isolation.take_if(|isolation| isolation.number == ticket.number);
-        self.unsettled_suspects.remove(&ticket.number);
+        self.isolation.end(ticket.number);
         if running.is_suspect {
-            self.quiet_until = Some(now + ACK_FLUSH_TIME);
+            self.isolation.settled(now);
         }
         Some(running)
     }
@@ -462,8 +435,7 @@ impl<T> Inbox<T> {
     pub(crate) fn lost(&mut self, index: QueueIndex, is_by_delivery: bool, now: Instant) {
         for number in self.queues[index.0].lose() {
             self.proof.forget(number);
-            self.isolation.take_if(|isolation| isolation.number == number);
-            self.unsettled_suspects.remove(&number);
+            self.isolation.end(number);
         }
         self.gets.answered(index.0);
         if is_by_delivery {
@@ -508,11 +480,13 @@ impl<T> Inbox<T> {
     /// When time alone next changes something: then call [`start`](Self::start), and ask for
     /// everything else again. Always later than `now`.
     pub(crate) fn wake_at(&self, now: Instant) -> Option<Instant> {
-        let isolation = self.isolation.as_ref().map(|isolation| isolation.until);
-        let of_queues = self.agenda.next_at(now);
-        let of_all = [isolation, self.quiet_until, self.proof.next_at(), self.gets.awaited_until()];
-        let mut times = of_all.to_vec();
-        times.extend([self.awaited_until(now), of_queues]);
+        let times = [
+            self.isolation.next_at(now),
+            self.proof.next_at(),
+            self.gets.awaited_until(),
+            self.awaited_until(now),
+            self.agenda.next_at(now),
+        ];
         times.into_iter().flatten().filter(|at| *at > now).min()
     }
 
@@ -520,8 +494,7 @@ impl<T> Inbox<T> {
     /// count as proven.
     pub(crate) fn pass_time(&mut self, now: Instant) {
         self.proof.pass_time(now);
-        self.isolation.take_if(|isolation| isolation.until <= now);
-        self.quiet_until.take_if(|until| *until <= now);
+        self.isolation.pass_time(now);
         self.gets.pass_time(now);
         while let Some(queue) = self.agenda.due(now) {
             self.queues[queue].wake(now);
@@ -539,7 +512,7 @@ impl<T> Inbox<T> {
     }
 
     fn enter_phase(&mut self) {
-        let has_suspects = self.isolation.is_some() || self.agenda.suspects().next().is_some();
+        let has_suspects = self.isolation.is_in_effect() || self.agenda.suspects().next().is_some();
         let phase = match (has_suspects, self.proof.is_shaken(), self.proof.is_scant()) {
             (true, _, _) => Phase::Suspect,
             (false, true, _) => Phase::Shaken { is_idle: self.gets.is_idle() },

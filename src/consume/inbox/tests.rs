@@ -12,6 +12,7 @@ use std::collections::HashMap;
 
 use proptest::prelude::*;
 
+use super::isolation::ACK_FLUSH_TIME;
 use super::proof::CRASHES_WITHIN;
 use super::suspicion::Redeliveries;
 use super::*;
