@@ -122,8 +122,14 @@ impl Api {
             is_of_one,
         };
         let failed = |problem: String| refusal(problem, false);
-        let request = self.client.get(url).basic_auth(&self.user, Some(&self.password));
-        let answer = request.send().await.map_err(|error| failed(describe(&error)))?;
+        let send =
+            || self.client.get(url.clone()).basic_auth(&self.user, Some(&self.password)).send();
+        let answer = match send().await {
+            // The API may close a connection that was kept open, just as the request is sent.
+            Err(error) if !error.is_timeout() && !error.is_connect() => send().await,
+            other => other,
+        };
+        let answer = answer.map_err(|error| failed(describe(&error)))?;
         let status = answer.status();
         if status == StatusCode::NOT_FOUND {
             return Ok(None);
