@@ -9,6 +9,7 @@ use crate::topology::Role;
 mod mismatch;
 mod problem;
 mod queue_kind;
+mod unreachable;
 
 pub use problem::Problem;
 pub use queue_kind::QueueKind;
@@ -46,9 +47,7 @@ pub enum Error {
     #[error("the service has no consumer; add one with Service::consumer")]
     NoConsumer,
     /// No connection could be made.
-    #[error(
-        "cannot reach the broker at {broker}: {problem}; check that it is running, and check broker.url"
-    )]
+    #[error("cannot reach the broker at {broker}: {problem}; {}", unreachable::advice(problem))]
     Connect {
         /// Host and port.
         broker: String,
