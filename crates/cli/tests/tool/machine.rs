@@ -56,7 +56,6 @@ async fn a_message_that_finds_no_file_descriptor_for_long_is_deferred_and_spends
     let arrived = endpoint.receives(1).await;
     assert_eq!(arrived[0].header("rehop-attempt"), Some("1"));
     let stopped = relay.stop().await;
-    assert!(stopped.err.contains("no_file_descriptor"), "{}", stopped.err);
     assert!(
         stopped.out.contains("handled 1,") && stopped.out.contains("parked 0"),
         "{}",
