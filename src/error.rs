@@ -10,6 +10,7 @@ mod limit;
 mod mismatch;
 mod problem;
 mod queue_kind;
+mod unreachable;
 
 pub use limit::Limit;
 pub use problem::Problem;
@@ -48,9 +49,7 @@ pub enum Error {
     #[error("the service has no consumer; add one with Service::consumer")]
     NoConsumer,
     /// No connection could be made.
-    #[error(
-        "cannot reach the broker at {broker}: {problem}; check that it is running, and check broker.url"
-    )]
+    #[error("cannot reach the broker at {broker}: {problem}; {}", unreachable::advice(problem))]
     Connect {
         /// Host and port.
         broker: String,

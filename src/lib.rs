@@ -133,6 +133,7 @@ pub mod monitoring;
 mod pause;
 mod publish;
 mod publisher;
+mod pulse;
 mod random;
 mod retry;
 mod service;

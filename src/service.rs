@@ -30,6 +30,7 @@ use crate::decode::Decode;
 use crate::error::Error;
 use crate::handler::{AnyHandler, Handler};
 use crate::publish::CopyPublisher;
+use crate::pulse;
 use crate::settings::{QueueConfig, Resolved, Settings, SettingsError};
 use crate::shutdown::Shutdown;
 use crate::status::Status;
@@ -227,6 +228,7 @@ impl Service {
                 .await;
         });
         background.spawn(log_counts(failure_logs.clone()));
+        background.spawn(pulse::watch());
         let timer = AbortOnDropHandle::new(tokio::spawn(intake.clone().keep_time()));
         let ended = supervise(
             &mut workers,

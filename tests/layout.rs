@@ -19,6 +19,7 @@ const LAYERS: &[&str] = &[
     "random",
     "signals",
     "timestamp",
+    "pulse",
     "wire::names",
     "decode",
     "failure",

@@ -8,6 +8,7 @@ pub(crate) mod connection;
 pub(crate) mod declare;
 pub(crate) mod delayed_retry;
 pub mod dial;
+mod end_runtime;
 pub(crate) mod keeper;
 pub(crate) mod lane;
 mod lapin_client;

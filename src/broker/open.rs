@@ -17,6 +17,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout};
 
 use crate::broker::client::Connection;
+use crate::broker::end_runtime;
 use crate::broker::lapin_client::LapinConnection;
 use crate::broker::transport::{self, ClosedChannels, Transport};
 use crate::error::{Error, Limit, Problem};
@@ -42,6 +43,7 @@ pub(super) async fn open(
     let runtime = transport::runtime();
     // lapin would connect by itself, but it leaves two tasks behind when that fails (4.12).
     let opening = async {
+        end_runtime::start()?;
         let ends_at = Instant::now() + limit;
         let host = uri.authority.host.clone();
         let addresses =

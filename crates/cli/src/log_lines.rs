@@ -1,9 +1,10 @@
 //! The log of a process that runs for long. It never holds up work: if nobody reads standard error,
-//! lines are lost, counted, and the log says how many once it is read again.
+//! or it is a file on a full disk, lines are lost, counted, and the log says how many once it can be
+//! written again.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tracing_appender::non_blocking::{NonBlocking, NonBlockingBuilder, WorkerGuard};
@@ -26,9 +27,11 @@ impl LogLines {
     }
 
     fn with_room(lines: usize, to: impl Write + Send + 'static) -> (NonBlocking, Self) {
+        let unwritten = Arc::new(Unwritten::default());
+        let to = Counting { to, unwritten: unwritten.clone() };
         let builder = NonBlockingBuilder::default().buffered_lines_limit(lines).lossy(true);
         let (writer, guard) = builder.thread_name("rehop-log").finish(to);
-        let lost = Lost { writer: writer.clone(), said: Arc::default() };
+        let lost = Lost { writer: writer.clone(), said: Arc::default(), unwritten };
         (writer, Self { guard, lost })
     }
 
@@ -58,12 +61,57 @@ impl LogLines {
 struct Lost {
     writer: NonBlocking,
     said: Arc<AtomicUsize>,
+    unwritten: Arc<Unwritten>,
+}
+
+/// How many lines could not be written since this was last said, and whether the last one could.
+#[derive(Debug, Default)]
+struct Unwritten {
+    lines: AtomicUsize,
+    is_last: AtomicBool,
+}
+
+impl Unwritten {
+    /// How many lines were lost, if lines can be written again.
+    fn take(&self) -> Option<usize> {
+        let can_be_said = !self.is_last.load(Ordering::Relaxed);
+        let lines = can_be_said.then(|| self.lines.swap(0, Ordering::Relaxed));
+        lines.filter(|lines| *lines > 0)
+    }
+}
+
+/// Counts the lines that cannot be written, in place of failing.
+struct Counting<W> {
+    to: W,
+    unwritten: Arc<Unwritten>,
+}
+
+impl<W: Write> Write for Counting<W> {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let written = self.to.write_all(line);
+        if !line.is_empty() {
+            self.unwritten.is_last.store(written.is_err(), Ordering::Relaxed);
+            self.unwritten.lines.fetch_add(usize::from(written.is_err()), Ordering::Relaxed);
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        // A line that was not written was counted.
+        let _ = self.to.flush();
+        Ok(())
+    }
 }
 
 impl Lost {
     fn say(&mut self) {
         if let Some(lost) = self.unsaid() {
             tracing::warn!("{lost} log lines were lost, because standard error was not read");
+        }
+        if let Some(lost) = self.unwritten.take() {
+            tracing::warn!(
+                "{lost} log lines were lost, because standard error could not be written: is its disk full?"
+            );
         }
     }
 
@@ -96,7 +144,6 @@ impl Lost {
 
 #[cfg(test)]
 mod tests {
-    use std::io;
     use std::sync::mpsc::{Receiver, Sender, channel};
 
     use super::*;
@@ -140,5 +187,46 @@ mod tests {
         assert_eq!(writes.recv().unwrap(), "third");
         lines.finish();
         assert_eq!(writes.iter().count(), 0);
+    }
+
+    /// A file whose disk is full for a time.
+    struct Disk {
+        is_full: Arc<AtomicBool>,
+        written: Sender<String>,
+    }
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let is_full = self.is_full.load(Ordering::Relaxed);
+            self.written.send(String::from_utf8_lossy(bytes).into_owned()).unwrap();
+            if is_full { Err(io::ErrorKind::StorageFull.into()) } else { Ok(bytes.len()) }
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn lines_that_find_the_disk_full_are_lost_and_counted_once_there_is_room_again() {
+        let (written, writes) = channel();
+        let is_full = Arc::new(AtomicBool::new(true));
+        let disk = Disk { is_full: is_full.clone(), written };
+        let (mut writer, lines) = LogLines::with_room(10, disk);
+        let mut line = |text: &str| {
+            writer.write_all(text.as_bytes()).unwrap();
+            assert_eq!(writes.recv().unwrap(), text);
+        };
+        line("lost");
+        line("lost, too");
+        // Lines are written one after the other.
+        line("lost, and the ones before were counted");
+        assert_eq!(lines.lost.unwritten.take(), None, "it could not be written");
+        is_full.store(false, Ordering::Relaxed);
+        line("written");
+        line("written, and the one before was noted");
+        assert_eq!(lines.lost.unwritten.take(), Some(3));
+        assert_eq!(lines.lost.unwritten.take(), None);
+        lines.finish();
     }
 }

@@ -92,7 +92,7 @@ pub(super) async fn export(args: Export, options: &Options) -> anyhow::Result<Ex
     match written {
         // Whoever reads has seen enough, as `head` has.
         Err(error) if is_broken_pipe(&error) => return Ok(ExitCode::SUCCESS),
-        Err(error) => return Err(error.context("cannot write the export")),
+        Err(error) => return Err(error.context(unwritten(args.output.as_deref()))),
         Ok(()) => {}
     }
     if exported.is_err() {
@@ -110,6 +110,17 @@ pub(super) async fn export(args: Export, options: &Options) -> anyhow::Result<Ex
         ))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What could not be written. The messages are still in their queue.
+fn unwritten(file: Option<&Path>) -> String {
+    match file {
+        Some(file) => {
+            let file = file.display();
+            format!("cannot write {file}, which is not complete: delete it, and export again")
+        }
+        None => "cannot write the export, which is not complete".to_owned(),
+    }
 }
 
 /// A new file for this user alone: the mask hides only what somebody has thought of.

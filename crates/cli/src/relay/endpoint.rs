@@ -20,6 +20,7 @@ use super::connections::Connections;
 use super::explain::Explanations;
 use super::missing::Missing;
 use super::request::Headers;
+use super::shortage::Shortage;
 use super::target::Target;
 
 pub(super) struct Endpoint {
@@ -32,7 +33,11 @@ pub(super) struct Endpoint {
     times: Times,
     treatments: Treatments,
     explanations: Explanations,
+    shortage: Shortage,
 }
+
+/// How long a request waits for a file descriptor before it is tried again.
+const PAUSE: Duration = Duration::from_millis(200);
 
 impl Endpoint {
     pub(super) fn new(
@@ -55,10 +60,22 @@ impl Endpoint {
         let mut common =
             HeaderMap::from_iter([(USER_AGENT, agent), (ACCEPT, HeaderValue::from_static("*/*"))]);
         common.extend(target.credentials.clone().map(|it| (AUTHORIZATION, it)));
-        Ok(Self { target, client, connections, common, headers, times, treatments, explanations })
+        let shortage = Shortage::default();
+        Ok(Self {
+            target,
+            client,
+            connections,
+            common,
+            headers,
+            times,
+            treatments,
+            explanations,
+            shortage,
+        })
     }
 
-    /// The head of the answer. A connection that was used before may have died in the meantime. If
+    /// The head of the answer. A request for which the process has no file descriptor waits for one:
+    /// the endpoint has no part in that, so no attempt is spent. A connection that was used before may have died in the meantime. If
     /// it turns out so, the request is sent once more, on a new one.
     async fn answer(
         &self,
@@ -66,9 +83,17 @@ impl Endpoint {
         body: &Bytes,
         deadline: Instant,
     ) -> Result<Response<Incoming>, Missing> {
-        let (missing, was_dead) = match self.send(headers, body, deadline).await {
-            Ok(response) => return Ok(response),
-            Err(error) => error,
+        let (missing, was_dead) = loop {
+            match self.send(headers, body, deadline).await {
+                Ok(response) => return Ok(response),
+                Err((missing, _)) if missing.is_out_of_descriptors() => {
+                    self.shortage.say();
+                    if tokio::time::timeout_at(deadline, tokio::time::sleep(PAUSE)).await.is_err() {
+                        return Err(Missing::NoDescriptor(self.times.timeout));
+                    }
+                }
+                Err(error) => break error,
+            }
         };
         if !(was_dead && missing.is_lost_connection()) {
             return Err(missing);

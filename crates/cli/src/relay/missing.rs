@@ -2,6 +2,8 @@
 
 use std::error::Error;
 use std::fmt;
+use std::fs::File;
+use std::io;
 use std::time::Duration;
 
 use hyper_util::client::legacy;
@@ -14,6 +16,10 @@ pub(super) const TIMEOUT: &str = "http_timeout";
 pub(super) const CONNECT: &str = "http_connect";
 pub(super) const CONNECTION: &str = "http_connection";
 pub(super) const UNREADABLE: &str = "http_unreadable";
+pub(super) const NO_DESCRIPTOR: &str = "no_file_descriptor";
+
+/// The shortest wait that there is, after a message has waited for as long as a request may take.
+const NO_DESCRIPTOR_DELAY: Duration = Duration::from_millis(1);
 
 /// Its text is stored with the message. It does not name the URL.
 #[derive(Debug)]
@@ -22,6 +28,8 @@ pub(super) enum Missing {
     Late(Duration),
     /// There was no connection, or it failed.
     Failed(legacy::Error),
+    /// For this long, the process had no file descriptor for a connection.
+    NoDescriptor(Duration),
     /// The request cannot be said in HTTP.
     Unsendable(http::Error),
 }
@@ -29,7 +37,14 @@ pub(super) enum Missing {
 impl Treatments {
     /// The failure if there was no answer.
     pub(super) fn missing(&self, missing: &Missing) -> Result<(), Failure> {
-        self.failure(missing.class().to_owned(), Treatment::Transient, missing.to_string(), None)
+        let (treatment, delay) = match missing {
+            // The endpoint had no part in it.
+            Missing::NoDescriptor(_) => (Treatment::Defer, Some(NO_DESCRIPTOR_DELAY)),
+            Missing::Late(_) | Missing::Failed(_) | Missing::Unsendable(_) => {
+                (Treatment::Transient, None)
+            }
+        };
+        self.failure(missing.class().to_owned(), treatment, missing.to_string(), delay)
     }
 }
 
@@ -37,10 +52,18 @@ impl Missing {
     pub(super) fn class(&self) -> &'static str {
         match self {
             Self::Late(_) => TIMEOUT,
+            Self::NoDescriptor(_) => NO_DESCRIPTOR,
             Self::Failed(error) if error.is_connect() => CONNECT,
             Self::Failed(error) if sources(error).any(is_unreadable) => UNREADABLE,
             Self::Failed(_) | Self::Unsendable(_) => CONNECTION,
         }
+    }
+
+    /// Whether there was no connection because there was no file descriptor for it.
+    pub(super) fn is_out_of_descriptors(&self) -> bool {
+        let Self::Failed(error) = self else { return false };
+        // A resolver that cannot open a socket does not say why it fails.
+        error.is_connect() && (sources(error).any(is_out_of_files) || has_no_descriptor())
     }
 
     /// Whether an established connection ended, and not only this request on it.
@@ -53,6 +76,17 @@ impl Missing {
         self.class() == CONNECTION
             && !sources(error).filter_map(|it| it.downcast_ref()).any(is_request_alone)
     }
+}
+
+fn is_out_of_files(error: &(dyn Error + 'static)) -> bool {
+    const ENFILE: i32 = 23;
+    const EMFILE: i32 = 24;
+    let number = error.downcast_ref().and_then(io::Error::raw_os_error);
+    matches!(number, Some(ENFILE | EMFILE))
+}
+
+fn has_no_descriptor() -> bool {
+    File::open("/dev/null").is_err_and(|error| is_out_of_files(&error))
 }
 
 /// Whether the endpoint sent what is not HTTP, or what is more than the client reads.
@@ -78,6 +112,13 @@ impl fmt::Display for Missing {
             Self::Late(timeout) => {
                 let timeout = humantime::format_duration(*timeout);
                 return write!(f, "the endpoint did not answer within {timeout}");
+            }
+            Self::NoDescriptor(time) => {
+                let time = humantime::format_duration(*time);
+                return write!(
+                    f,
+                    "the relay had no file descriptor for a connection within {time}"
+                );
             }
             Self::Unsendable(error) => return write!(f, "the request cannot be sent: {error}"),
             Self::Failed(error) => error,

@@ -8,6 +8,7 @@ mod endpoint;
 mod explain;
 mod missing;
 mod request;
+mod shortage;
 mod target;
 mod treatments;
 
@@ -104,7 +105,9 @@ connection ended before the answer, or http_unreadable if the answer is not
 HTTP. retry.errors overrides the table for a class: transient, requeue,
 permanent, discard or defer. A class with defer and a Retry-After waits without
 using up attempts or waits, retry.max_defers (100) times at most; without a
-Retry-After it is transient.
+Retry-After it is transient. If the relay has no file descriptor for a
+connection, requests wait for one; after --timeout the message is deferred, with
+class no_file_descriptor.
 
 The endpoint gets the unchanged body, the message's content_type as
 Content-Type, the content codings of HTTP in its content_encoding, such as gzip,

@@ -16,6 +16,7 @@ mod first_hour;
 mod folder;
 mod hostile;
 mod kills;
+mod machine;
 mod monitoring;
 mod names;
 mod parked;

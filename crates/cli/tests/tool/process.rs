@@ -213,6 +213,8 @@ pub(crate) fn send_signal(name: &str, pid: u32) {
         "HUP" => Signal::HUP,
         "QUIT" => Signal::QUIT,
         "KILL" => Signal::KILL,
+        "STOP" => Signal::STOP,
+        "CONT" => Signal::CONT,
         other => panic!("no test sends {other}"),
     };
     kill_process(Pid::from_raw(pid as i32).unwrap(), signal).unwrap();

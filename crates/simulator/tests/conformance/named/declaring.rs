@@ -223,14 +223,6 @@ async fn a_type_that_does_not_exist_is_compared_with_that_of_a_queue_and_declare
             "{closed:?}"
         );
     }
-    let odd = |arguments| Step::DeclareOddQueue {
-        channel: 0,
-        queue: 1,
-        oddity: Oddity::AutoDelete,
-        arguments,
-    };
-    let closed = play([odd(vec![])], [declare(1, unknown())]).await.closed();
-    assert!(closed[0].contains("inequivalent arg 'auto_delete'"), "{closed:?}");
 }
 
 #[tokio::test]
