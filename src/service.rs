@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Fuse, try_join};
+use lapin::types::ShortString;
 use serde::de::DeserializeOwned;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::task::AbortOnDropHandle;
@@ -18,8 +19,8 @@ use crate::broker::scout::Scout;
 use crate::consume::ack_timeout::AckTimeout;
 use crate::consume::attempt;
 use crate::consume::context::{self, QueueContext};
-use crate::consume::failure_log::log_counts;
-use crate::consume::inbox::Rules;
+use crate::consume::failure_log::{FailureLog, log_counts};
+use crate::consume::inbox::{QueueIndex, Rules};
 use crate::consume::intake::Intake;
 use crate::consume::receipts::Receipts;
 use crate::consume::session::WorkQueue;
@@ -168,86 +169,128 @@ impl Service {
             reached = reach => drop(reached?),
         }
         let configs: Vec<_> = plans.iter().map(|(config, _)| config.clone()).collect();
-        let (shutdown, instruments) = (Shutdown::new(settings.shutdown.grace), Instruments::new());
-        let summary = Arc::new(LiveSummary::default());
-        let shared = topology::shared(&names, &configs);
-        let exchanges = topology::copies_go_to(&names, &configs);
+        let instruments = Instruments::new();
         let keeper = Arc::new(Keeper::new(
             scout.clone(),
             settings.topology,
-            shared,
+            topology::shared(&names, &configs),
             configs.iter().map(|config| topology::own(&names, config)).collect(),
         ));
+        let exchanges = topology::copies_go_to(&names, &configs);
         let retried = instruments.clone();
         let retried = move |exchange: &str| retried.publish_retried(exchange);
         let (publisher, publishing_task) =
             CopyPublisher::start(publishing.clone(), keeper.clone(), exchanges, retried);
         let receipts = Receipts::start(publishing.clone(), scout.clone(), &names.report())?;
-        let ack_timeout = settings.broker.consumer_timeout;
-        let (intake, indexes) = Intake::new(
-            shutdown.clone(),
-            configs.iter().map(|config| Rules::of(config, ack_timeout)),
-            attempt::spawn,
-        );
-        // Aborts the running handlers even if the caller drops this future.
-        let aborted = intake.abort_on_drop();
-        let shared = context::Shared {
-            settings,
-            publisher,
-            publishing: publishing.clone(),
-            receipts,
-            instruments: instruments.clone(),
-            summary: summary.clone(),
+        let summary = Arc::new(LiveSummary::default());
+        let run = Run {
+            queues: context::ServiceParts {
+                settings,
+                publisher,
+                publishing: publishing.clone(),
+                receipts,
+                instruments,
+                summary: summary.clone(),
+            },
+            consuming: consuming.clone(),
+            keeper,
+            shutdown: Shutdown::new(settings.shutdown.grace),
         };
-        let (mut workers, mut failure_logs) = (JoinSet::new(), Vec::new());
-        for (index, (config, handler)) in indexes.into_iter().zip(plans) {
-            let state = status.state(&config.queue);
-            let settling_waits = intake.settling_waits(index);
-            let context = QueueContext::new(&shared, config, handler, settling_waits, state)?;
-            failure_logs.push(context.failures.clone());
-            let queue = WorkQueue {
-                context: Arc::new(context),
-                intake: intake.clone(),
-                index,
-                keeper: keeper.clone(),
-                shutdown: shutdown.clone(),
-                answer_timeout: consuming.answer_timeout(),
-                ack_timeout: AckTimeout::new(ack_timeout),
-            };
-            workers.spawn(Worker { queue, consuming: consuming.clone() }.run());
-        }
-        // Ends with the run.
-        let mut background = JoinSet::new();
-        let (stray, namespace) = (short(&names.stray())?, settings.namespace.clone());
-        let parked = instruments.clone();
-        background.spawn(async move {
-            let observe_parked =
-                |work: &str, queue: &str, depth| parked.parked_depth(work, queue, depth);
-            keeper
-                .watch(&stray, |depth| instruments.stray(&namespace, depth), observe_parked)
-                .await;
-        });
-        background.spawn(log_counts(failure_logs.clone()));
-        background.spawn(pulse::watch());
-        let timer = AbortOnDropHandle::new(tokio::spawn(intake.clone().keep_time()));
-        let ended = supervise(
-            &mut workers,
-            try_join(publishing_task, timer),
-            &shutdown,
-            &mut requested,
-            &intake,
-            &summary,
-        )
-        .await;
-        background.shutdown().await;
-        failure_logs.iter().for_each(|log| log.log(Duration::ZERO));
-        drop(aborted);
-        drop(shared);
+        let ended = run.to_the_end(plans, &status, &names, publishing_task, &mut requested).await;
+        let shutdown = run.shutdown.clone();
+        drop(run);
         let closing = async {
             tokio::join!(consuming.close(), publishing.close(), scout.close());
         };
         shutdown.within(closing).await;
         ended.map(|()| summary.so_far())
+    }
+}
+
+/// A service that runs.
+struct Run<'a> {
+    /// What its queues share.
+    queues: context::ServiceParts<'a>,
+    consuming: Arc<Link>,
+    keeper: Arc<Keeper>,
+    shutdown: Shutdown,
+}
+
+/// The tasks that consume, one for each queue.
+type Workers = JoinSet<Result<(), Error>>;
+
+impl Run<'_> {
+    /// Consumes until the shutdown is requested and done, or a consumer cannot start.
+    async fn to_the_end(
+        &self,
+        plans: Vec<Plan>,
+        status: &Status,
+        names: &Names,
+        publishing_task: AbortOnDropHandle<()>,
+        requested: &mut Fuse<BoxFuture<'static, ()>>,
+    ) -> Result<(), Error> {
+        let ack_timeout = self.queues.settings.broker.consumer_timeout;
+        let rules = plans.iter().map(|(config, _)| Rules::of(config, ack_timeout));
+        let (intake, indexes) = Intake::new(self.shutdown.clone(), rules, attempt::spawn);
+        // Aborts the running handlers even if the caller drops this future.
+        let _aborted = intake.abort_on_drop();
+        let (mut workers, mut failure_logs) = (JoinSet::new(), Vec::new());
+        for (index, plan) in indexes.into_iter().zip(plans) {
+            failure_logs.push(self.consume(plan, index, &intake, status, &mut workers)?);
+        }
+        // Ends with the run.
+        let mut background = self.watch(short(&names.stray())?);
+        background.spawn(log_counts(failure_logs.clone()));
+        background.spawn(pulse::watch());
+        let timer = AbortOnDropHandle::new(tokio::spawn(intake.clone().keep_time()));
+        let tasks = try_join(publishing_task, timer);
+        let summary = &self.queues.summary;
+        let ended =
+            supervise(&mut workers, tasks, &self.shutdown, requested, &intake, summary).await;
+        background.shutdown().await;
+        failure_logs.iter().for_each(|log| log.log(Duration::ZERO));
+        ended
+    }
+
+    /// Starts to consume a queue. Returns the log of its failures.
+    fn consume(
+        &self,
+        (config, handler): Plan,
+        index: QueueIndex,
+        intake: &Arc<Intake>,
+        status: &Status,
+        workers: &mut Workers,
+    ) -> Result<Arc<FailureLog>, Error> {
+        let state = status.state(&config.queue);
+        let settling_waits = intake.settling_waits(index);
+        let context = QueueContext::new(&self.queues, config, handler, settling_waits, state)?;
+        let failures = context.failures.clone();
+        let queue = WorkQueue {
+            context: Arc::new(context),
+            intake: intake.clone(),
+            index,
+            keeper: self.keeper.clone(),
+            shutdown: self.shutdown.clone(),
+            answer_timeout: self.consuming.answer_timeout(),
+            ack_timeout: AckTimeout::new(self.queues.settings.broker.consumer_timeout),
+        };
+        workers.spawn(Worker { queue, consuming: self.consuming.clone() }.run());
+        Ok(failures)
+    }
+
+    /// Looks at the stray queue and the parked queues from time to time.
+    fn watch(&self, stray: ShortString) -> JoinSet<()> {
+        let mut background = JoinSet::new();
+        let (keeper, namespace) = (self.keeper.clone(), self.queues.settings.namespace.clone());
+        let (of_stray, of_parked) =
+            (self.queues.instruments.clone(), self.queues.instruments.clone());
+        background.spawn(async move {
+            let observe_stray = |depth| of_stray.stray(&namespace, depth);
+            let observe_parked =
+                |work: &str, queue: &str, depth| of_parked.parked_depth(work, queue, depth);
+            keeper.watch(&stray, observe_stray, observe_parked).await;
+        });
+        background
     }
 }
 
@@ -283,7 +326,7 @@ fn plan(resolved: &Resolved, consumers: Vec<AnyConsumer>) -> Result<Vec<Plan>, E
 /// Waits for the shutdown. A consumer that cannot start stops the others as well. A panic of
 /// rehop's own ends the service: without one of its tasks it would hang.
 async fn supervise<T>(
-    workers: &mut JoinSet<Result<(), Error>>,
+    workers: &mut Workers,
     tasks: impl Future<Output = Result<T, JoinError>> + Unpin,
     shutdown: &Shutdown,
     requested: &mut Fuse<BoxFuture<'static, ()>>,

@@ -72,7 +72,7 @@ pub(crate) struct ShortNames {
 }
 
 /// What all queues of a service share.
-pub(crate) struct Shared<'a> {
+pub(crate) struct ServiceParts<'a> {
     pub(crate) settings: &'a Settings,
     pub(crate) publisher: CopyPublisher,
     /// The connection of the publisher.
@@ -87,13 +87,14 @@ impl QueueContext {
     ///
     /// When a name is too long for AMQP.
     pub(crate) fn new(
-        shared: &Shared<'_>,
+        parts: &ServiceParts<'_>,
         config: QueueConfig,
         handler: Box<dyn AnyHandler>,
         settling_waits: watch::Receiver<bool>,
         state: Arc<QueueState>,
     ) -> Result<Self, Error> {
-        let Shared { settings, publisher, publishing, receipts, instruments, summary } = shared;
+        let ServiceParts { settings, publisher, publishing, receipts, instruments, summary } =
+            parts;
         let queue = config.queue.as_str();
         let names = Names::new(&settings.namespace).waits_of(&config);
         let server = address::server(&settings.broker);
