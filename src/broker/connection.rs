@@ -154,14 +154,13 @@ impl Link {
                     if Instant::now() + pause >= deadline {
                         return Err(error);
                     }
-                    if let Some(limit) = error.limit() {
-                        if reached.as_ref() != Some(limit) {
-                            let for_at_most = self.broker.startup_timeout;
-                            tracing::warn!(%error, "waiting for room, for {for_at_most:.0?} at most");
-                            reached = Some(limit.clone());
-                        }
-                    } else {
+                    let limit = error.limit().cloned();
+                    if limit.is_none() {
                         tracing::warn!(%error, "cannot reach the broker; trying again in {pause:.1?}");
+                    } else if reached != limit {
+                        let most = self.broker.startup_timeout;
+                        tracing::warn!(%error, "waiting for room, for {most:.0?} at most");
+                        reached = limit;
                     }
                     tokio::time::sleep(pause).await;
                 }

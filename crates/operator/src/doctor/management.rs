@@ -68,7 +68,7 @@ impl Api {
         Ok((seen, unseen))
     }
 
-    /// The limits of the user and the virtual host, and what there is of each. Users who may not see
+    /// The limits of the user and the virtual host, and what there is of each. Whoever may not see
     /// one may see the others.
     async fn limits(&self, unseen: &mut Vec<String>) -> LimitsSeen {
         let (user, vhost) = (self.amqp_user.clone(), self.vhost.clone());
