@@ -11,8 +11,8 @@
 //!   with a prefetch of one, and one that brings a fresh message, which no crash can have given
 //!   back, with one for each handler. After a suspect this takes longer, and the process holds at
 //!   most an eighth of what it has settled since.
-//! - **Suspects** ([`suspicion`]) run first, one at a time, the nearest to its limit first, and
-//!   nothing else is taken or started meanwhile. So every subscription ends before a suspect starts.
+//! - **Suspects** ([`suspicion`]) run first, one at a time, and nothing else is taken or started
+//!   meanwhile. So every subscription ends before a suspect starts.
 //!   What those subscriptions brought can afford one more charge. A suspect stays alone until it is
 //!   settled, because a crash by the next one would charge it. Its copy may be refused for a long
 //!   time, so [the wait is bounded](isolation).
@@ -542,7 +542,7 @@ impl<T> Inbox<T> {
 
     /// Until when suspects wait for gets to be answered, for subscriptions to end or, in ordered
     /// queues, to fill up, if they do. What came later would be charged without having had its
-    /// turn: the nearest to its limit runs first.
+    /// turn.
     fn awaited_until(&self, now: Instant) -> Option<Instant> {
         let suspects = || self.agenda.suspects().map(|queue| &self.queues[queue]);
         let is_awaiting = self.agenda.has_subscriptions() || self.gets.awaited_until().is_some();

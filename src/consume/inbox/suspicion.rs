@@ -76,13 +76,17 @@ pub(super) fn isolated_for(rules: &Rules, count: u32) -> Duration {
 
 /// The order in which suspects run, within a process.
 ///
-/// The nearest to its limit runs first, because each crash by another would charge it. Equals are
-/// charged together. If their order were always the same, what is behind a message that kills would
+/// Those near their limits run first, the nearest before the others, because each crash by another
+/// would charge them. Of the rest, what came back most often runs first: it was charged by every
+/// message that killed, also by those of queues with lower limits, and would be used up before they
+/// are. Equals are charged together. If their order were always the same, what is behind a message that kills would
 /// never run. So they are shuffled, and the crash after that reverses their order: in one of these
 /// two lives, each runs before a single message that kills.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Rank {
-    headroom: u32,
+    has_headroom: bool,
+    /// Less comes first.
+    urgency: u32,
     lot: u64,
     number: u64,
 }
@@ -91,14 +95,18 @@ impl Rank {
     /// `fingerprint` is the same in each life, and `number` puts messages with the same fingerprint
     /// in order.
     pub(super) fn new(delivery_limit: u32, count: u32, fingerprint: u64, number: u64) -> Self {
-        let headroom = delivery_limit.saturating_sub(count);
+        let has_headroom = !is_near_limit(count, delivery_limit);
+        let urgency = match has_headroom {
+            true => u32::MAX - count,
+            false => delivery_limit.saturating_sub(count),
+        };
         // Counted from the limit, so that the last two lives have opposite orders; and beyond it,
         // because the broker's limit may be higher.
         let life = delivery_limit.wrapping_sub(count);
         let lot = shuffled(fingerprint ^ shuffled(u64::from(life / 2)));
         match life % 2 {
-            0 => Self { headroom, lot: !lot, number: !number },
-            _ => Self { headroom, lot, number },
+            0 => Self { has_headroom, urgency, lot: !lot, number: !number },
+            _ => Self { has_headroom, urgency, lot, number },
         }
     }
 }
@@ -143,5 +151,14 @@ mod tests {
             Rank::new(6, 4, 7, 7)
                 < (0..100).map(|number| Rank::new(6, 3, number, number)).min().unwrap()
         );
+    }
+
+    #[test]
+    fn what_came_back_most_often_runs_first_unless_another_is_about_to_be_parked() {
+        let rank = |limit, count| Rank::new(limit, count, 1, 1);
+        assert!(rank(10, 3) < rank(6, 2), "it is charged by each message that kills");
+        assert!(rank(6, 4) < rank(12, 8), "two charges are left");
+        assert!(rank(12, 11) < rank(6, 4), "one charge is left");
+        assert!(rank(6, 7) < rank(12, 11), "the broker's limit may be higher");
     }
 }

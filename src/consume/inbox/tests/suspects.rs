@@ -64,7 +64,7 @@ fn of_several_suspects_that_are_not_settled_only_the_first_one_holds_up_others()
 }
 
 #[test]
-fn the_suspect_that_is_nearest_to_its_limit_runs_first() {
+fn a_suspect_near_its_limit_runs_first_and_then_what_came_back_most_often() {
     let (mut inbox, now) = (Inbox::<u64>::new(0), Instant::now());
     let (low, high) = (
         inbox.add(Rules { delivery_limit: 5, ..RULES }),
@@ -80,7 +80,7 @@ fn the_suspect_that_is_nearest_to_its_limit_runs_first() {
         inbox.finish(ticket, now);
         now += ACK_FLUSH_TIME;
     }
-    assert_eq!(order, [1, 3, 10]);
+    assert_eq!(order, [1, 10, 3]);
 }
 
 #[test]
