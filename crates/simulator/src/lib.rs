@@ -61,6 +61,7 @@ mod delivery;
 mod error;
 mod exchange;
 mod headers;
+mod limited;
 mod limits;
 mod message;
 mod methods;
