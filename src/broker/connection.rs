@@ -1,6 +1,6 @@
 //! Connections: how one is opened, and how a lost one is replaced.
 
-use std::sync::{Arc, Mutex as StdMutex};
+use std::sync::{Arc, Mutex as StdMutex, Weak};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -11,7 +11,7 @@ use crate::broker::client::Connection;
 use crate::broker::dial::{Dial, dialer};
 use crate::broker::open::open;
 use crate::broker::rotation::Rotation;
-use crate::error::Error;
+use crate::error::{Error, Limit};
 use crate::lock::lock;
 use crate::random::random;
 use crate::settings::address::{InvalidUrl, shown, uris};
@@ -42,6 +42,9 @@ pub struct LinkState {
 
 struct Current {
     connection: Option<Arc<dyn Connection>>,
+    /// The last one that was abandoned. Others may still use it, so it keeps its place in a limit of
+    /// connections.
+    abandoned: Option<Weak<dyn Connection>>,
     rotation: Rotation,
     /// How many attempts to open a connection have ended.
     attempts: u64,
@@ -54,8 +57,14 @@ struct Current {
 impl Link {
     pub fn new(name: String, broker: BrokerSettings) -> Self {
         let rotation = Rotation::new(broker.urls.len().max(1));
-        let current =
-            Current { connection: None, rotation, attempts: 0, failure: None, room: Room::DEFAULT };
+        let current = Current {
+            connection: None,
+            abandoned: None,
+            rotation,
+            attempts: 0,
+            failure: None,
+            room: Room::DEFAULT,
+        };
         Self {
             name,
             broker,
@@ -106,6 +115,10 @@ impl Link {
                 current.failure = None;
                 current.rotation.worked(index);
                 Ok(connection)
+            }
+            Err(error) if error.limit().is_some_and(Limit::is_of_connections) => {
+                current.failure = Some(error.clone());
+                current.take_back().ok_or(error)
             }
             Err(error) => {
                 current.failure = Some(error.clone());
@@ -159,7 +172,7 @@ impl Link {
                         tracing::warn!(%error, "cannot reach the broker; trying again in {pause:.1?}");
                     } else if reached != limit {
                         let most = self.broker.startup_timeout;
-                        tracing::warn!(%error, "waiting for room, for {most:.0?} at most");
+                        tracing::warn!(%error, "waiting for room for up to {most:.0?}");
                         reached = limit;
                     }
                     tokio::time::sleep(pause).await;
@@ -206,7 +219,10 @@ impl Link {
         if current.is(connection) {
             if connection.is_open() {
                 current.rotation.leave();
-                close_when_unused(connection.clone());
+                if !current.was_abandoned(connection) {
+                    close_when_unused(connection.clone());
+                }
+                current.abandoned = Some(Arc::downgrade(connection));
             }
             current.connection = None;
         }
@@ -246,6 +262,19 @@ impl Link {
 impl Current {
     fn is(&self, connection: &Arc<dyn Connection>) -> bool {
         self.connection.as_ref().is_some_and(|current| Arc::ptr_eq(current, connection))
+    }
+
+    fn was_abandoned(&self, connection: &Arc<dyn Connection>) -> bool {
+        let abandoned = self.abandoned.as_ref().and_then(Weak::upgrade);
+        abandoned.is_some_and(|abandoned| Arc::ptr_eq(&abandoned, connection))
+    }
+
+    /// Uses the abandoned connection again, because a limit allows no other one in its place. It
+    /// may answer by now.
+    fn take_back(&mut self) -> Option<Arc<dyn Connection>> {
+        let abandoned = self.abandoned.as_ref().and_then(Weak::upgrade);
+        self.connection = abandoned.filter(|connection| connection.is_open());
+        self.connection.clone()
     }
 
     /// The connection if it works, or how many attempts have ended.

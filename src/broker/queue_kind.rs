@@ -1,4 +1,4 @@
-//! Of what kind an existing queue is.
+//! Finds out what kind of queue an existing queue is.
 
 use std::time::Duration;
 

@@ -26,6 +26,8 @@ pub(crate) struct Scout {
     refused: Mutex<Option<Refused>>,
     /// A channel was refused, so at most one is opened at a time from then on.
     is_narrow: AtomicBool,
+    /// The last work was done on another connection.
+    works_elsewhere: AtomicBool,
     turn: tokio::sync::Mutex<()>,
     most_consumers: AtomicU16,
 }
@@ -44,6 +46,7 @@ impl Scout {
             link,
             refused: Mutex::default(),
             is_narrow: AtomicBool::new(false),
+            works_elsewhere: AtomicBool::new(false),
             turn: tokio::sync::Mutex::default(),
             most_consumers: AtomicU16::new(u16::MAX),
         }
@@ -54,10 +57,9 @@ impl Scout {
         self.link.answer_timeout()
     }
 
-    /// Whether a limit keeps it from working, as far as is known. Then what may not fail is done on
-    /// another connection.
-    pub(crate) fn is_left_out(&self) -> bool {
-        lock(&self.refused).is_some()
+    /// Whether it has no connection, so that what may not fail is done on another one.
+    pub(crate) fn works_elsewhere(&self) -> bool {
+        self.works_elsewhere.load(Ordering::Relaxed)
     }
 
     /// How many of so many channels to open at the same time.
@@ -75,8 +77,9 @@ impl Scout {
         self.most_consumers.store(most.max(1), Ordering::Relaxed);
     }
 
-    /// Does something on the connection. `instead` is used if a limit leaves no further connection:
-    /// a service whose user may have two does its work with two, at the risk that they then bear.
+    /// Does something on the connection. `instead` is used if no further connection can be opened,
+    /// unless a limit of channels is known: then a service works with two, and a refused channel
+    /// costs one of them.
     ///
     /// # Errors
     ///
@@ -93,11 +96,14 @@ impl Scout {
             None
         };
         let connection = match (self.connection().await, instead) {
-            (Err(error), Some(instead)) if error.limit().is_some_and(Limit::is_of_connections) => {
+            // A limit of channels holds for the other connection, too.
+            (Err(error), Some(instead)) if error.limit().is_none_or(Limit::is_of_connections) => {
+                self.works_elsewhere.store(true, Ordering::Relaxed);
                 return work(instead.clone()).await;
             }
             (got, _) => got?,
         };
+        self.works_elsewhere.store(false, Ordering::Relaxed);
         let done = work(connection.clone()).await;
         match &done {
             Ok(_) => self.admitted(),
@@ -176,7 +182,7 @@ impl Scout {
         if times == 0 {
             tracing::warn!(
                 %error,
-                "a limit leaves no room for looks and repairs; what is consumed goes on, and they are tried again"
+                "a limit leaves no room for looks and repairs; consuming goes on, and rehop keeps trying"
             );
         }
         *refused = Some(Refused { error: error.clone(), times, until: now + pause(times) });

@@ -17,9 +17,9 @@ use crate::wire::{HeadersTooLarge, Resting};
 /// need none and their tasks should stay small.
 pub(crate) struct WrittenCopy {
     pub(crate) outgoing: Arc<Outgoing>,
-    /// Published instead if the broker refuses that one: a parked copy without rehop's headers, if
-    /// those of the message did not fit and follow its body. A body that is larger than the message's may be larger
-    /// than the broker accepts.
+    /// Only if headers that did not fit were appended to the body, which may make it too large for
+    /// the broker. Published if `outgoing` is unpublishable: the message's own body, without rehop's
+    /// headers.
     pub(crate) bare: Option<Arc<Outgoing>>,
     /// The queue, or the exchange, that will hold it, as spans and metrics name it.
     pub(crate) destination: String,

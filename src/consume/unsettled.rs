@@ -52,10 +52,10 @@ impl Unsettled {
                 "; an earlier line says why. This queue counts no deliveries, so the handler runs again each time"
             }
             (Self::Late, true) => {
-                "; if the broker refuses copies, an earlier line says why: repair that, because the message comes to its delivery limit"
+                "; if the broker refuses copies, an earlier line says why; repair that before the message reaches its delivery limit"
             }
             (Self::Late, false) => {
-                "; if the broker refuses copies, an earlier line says why: repair that, because this queue counts no deliveries, so the \
+                "; if the broker refuses copies, an earlier line says why: repair that: this queue counts no deliveries, so the \
                  handler runs again each time"
             }
         }
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_is_not_settled_has_a_reason_and_an_advice_unless_the_broker_has_it_again() {
+    fn a_message_that_is_not_settled_has_a_reason_and_advice_unless_the_broker_has_it_again() {
         for (why, text, error_type) in [
             (Unsettled::Late, "the broker did not confirm the copy in time", "timeout"),
             (Unsettled::Unpublishable, "the broker accepts no copy", "unpublishable"),

@@ -16,9 +16,19 @@ use crate::error::Error;
 /// frame limit do, would break it several times a second.
 const STEADY_AFTER: Duration = Duration::from_secs(10);
 
-/// Whether a queue that was never consumed is given up.
-fn is_final(error: &Error, waits_until: Instant) -> bool {
-    !error.is_transient() || (error.limit().is_some() && Instant::now() >= waits_until)
+/// For how long a limit has kept a queue from being consumed for the first time.
+#[derive(Default)]
+struct Waiting(Option<Instant>);
+
+impl Waiting {
+    /// Whether the queue is given up because of this error.
+    fn is_over(&mut self, error: &Error, startup_timeout: Duration) -> bool {
+        if error.limit().is_none() {
+            self.0 = None;
+            return !error.is_transient();
+        }
+        self.0.get_or_insert_with(Instant::now).elapsed() >= startup_timeout
+    }
 }
 
 pub(crate) struct Worker {
@@ -30,14 +40,14 @@ impl Worker {
     /// # Errors
     ///
     /// Only before the queue is consumed for the first time, if the broker refuses to declare or to
-    /// consume it. A limit is waited for as a broker that starts is. A missing permission to read
-    /// the queue is no such refusal: it is retried until the shutdown, as is every failure after
-    /// the queue has been consumed once.
+    /// consume it. A limit is waited for during `broker.startup_timeout`, as an unreachable broker
+    /// is. A missing permission to read the queue is no such refusal: it is retried until the
+    /// shutdown, as is every failure after the queue has been consumed once.
     pub(crate) async fn run(self) -> Result<(), Error> {
         let (shutdown, queue) = (&self.queue.shutdown, self.queue.context.config.queue.as_str());
         let (mut failures, mut started, mut has_consumed, mut was_taken_back) =
             (0, false, false, false);
-        let waits_until = Instant::now() + self.consuming.startup_timeout();
+        let mut waiting = Waiting::default();
         loop {
             let opened = tokio::select! {
                 biased;
@@ -45,7 +55,11 @@ impl Worker {
                 opened = self.open(was_taken_back) => opened,
             };
             let error = match opened {
-                Err(error) if !started && is_final(&error, waits_until) => return Err(error),
+                Err(error)
+                    if !started && waiting.is_over(&error, self.consuming.startup_timeout()) =>
+                {
+                    return Err(error);
+                }
                 Err(error) => error,
                 Ok(mut session) => {
                     started = true;
@@ -97,8 +111,8 @@ impl Worker {
         }
         let connection = self.consuming.get().await?;
         if let Err(error) = self.queue.prepare(&connection).await {
-            // Otherwise it is another connection that did not answer.
-            if self.queue.keeper.scout().is_left_out() {
+            // Otherwise the scout's connection failed, not this one.
+            if self.queue.keeper.scout().works_elsewhere() {
                 self.leave_connection(&connection, &error);
             }
             return Err(error);

@@ -2,7 +2,7 @@
 
 use super::Problem;
 
-/// How Rust's library begins, whatever the resolver says.
+/// How the standard library's error begins, whatever the resolver adds.
 const NO_ADDRESS: &str = "failed to lookup address information";
 
 /// What to check, as a part of an error's text.

@@ -77,7 +77,7 @@ impl Retries {
         self.may_be_stored |= matches!(why, NotTaken::LaneClosed(_) | NotTaken::Disconnected(_));
         let verdict = |next, is_trouble, takes_none| Verdict { next, is_trouble, takes_none };
         match why {
-            // If the limit of the queue is removed, 3.10 goes on refusing on an old lane.
+            // 3.10 keeps refusing on an old lane even after the queue's limit is removed.
             NotTaken::Refused | NotTaken::Returned => {
                 verdict(self.after_pause(Way::OwnLane), true, false)
             }

@@ -135,7 +135,7 @@ fn advice(why: &NotTaken) -> String {
         }
         // Copies that were not sent are in no trouble.
         NotTaken::LaneClosed(_) | NotTaken::Disconnected(_) | NotTaken::NotSent => {
-            "the broker closed the channel that carried a copy; see the broker's log."
+            "the broker closed the channel or connection that carried a copy; see the broker's log."
         }
     })
 }

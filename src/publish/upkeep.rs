@@ -88,8 +88,12 @@ async fn keep_repaired(shared: &Shared) {
         let next = Instant::now() + REPAIR_EVERY;
         let exchanges = shared.exchanges();
         exchanges.iter().for_each(|exchange| exchange.begin_repair());
+        // If a limit allows no further connection, this one is at risk: without the repair, no copy
+        // that it carries would be taken.
+        let present = shared.connection.borrow().clone();
+        let connection = present.as_ref().map(|publishing| &publishing.connection);
         // Copies wait for this, too.
-        let _ = timeout(shared.link.answer_timeout(), shared.keeper.repair(None)).await;
+        let _ = timeout(shared.link.answer_timeout(), shared.keeper.repair(connection)).await;
         exchanges.iter().for_each(|exchange| exchange.end_repair());
         sleep_until(next).await;
     }

@@ -116,7 +116,7 @@ struct Inner {
 #[derive(Default)]
 struct Unused {
     slots: usize,
-    /// The connection that the broker has ended last, because it had one channel too many.
+    /// The last connection that the broker ended because of one channel too many.
     ended: Option<Weak<dyn Connection>>,
 }
 

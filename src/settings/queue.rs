@@ -16,7 +16,8 @@ pub struct QueueSettings {
     pub declare: Declare,
     /// The type of an `existing` queue: `quorum`, or `classic`, the default. A classic queue does
     /// not count deliveries, so its redelivered messages get no immediate attempts. A service does
-    /// not start if this says `quorum` and the queue is none. Queues that rehop declares are quorum
+    /// not start if this says `quorum` and the queue is not a
+    /// quorum queue. Queues that rehop declares are quorum
     /// queues.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue_type: Option<QueueType>,

@@ -130,9 +130,9 @@ impl Keeper {
 
     /// Declares everything again that was declared before, because somebody may have deleted a part
     /// of it. The first declaration is left to a consumer that starts: it says what is wrong, and
-    /// checks what the broker can do. `idle`: a connection that nothing is under way on, for want
-    /// of a further one.
-    pub(crate) async fn repair(&self, idle: Option<&Arc<dyn Connection>>) {
+    /// checks what the broker can do. `instead`: a connection to use if no
+    /// further one can be opened.
+    pub(crate) async fn repair(&self, instead: Option<&Arc<dyn Connection>>) {
         let parts = self.declared.lock().await.parts_to_repair(&self.shared, &self.queues);
         if parts.is_empty() {
             return;
@@ -145,7 +145,7 @@ impl Keeper {
             }
             Ok(())
         };
-        if let Err(error) = self.scout.visit(idle, declare).await {
+        if let Err(error) = self.scout.visit(instead, declare).await {
             tracing::debug!(%error, "the topology cannot be declared again now");
         }
     }

@@ -1,4 +1,4 @@
-//! The one engine that confirms. A *lane* is a confirming channel: it sends copies in their order,
+//! The one way to publish with confirms. A *lane* is a confirming channel: it sends copies in their order,
 //! and tells whoever waits for one whether the broker has taken it.
 //!
 //! [`outstanding`] is what the lane knows of the copies under way, and decides without I/O;

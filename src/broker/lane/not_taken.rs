@@ -4,7 +4,7 @@ use super::cause::Cause;
 
 /// Why the broker did not take a copy, or may not have taken it.
 ///
-/// A lane tells the first four. It cannot know the others: who opens lanes does.
+/// A lane reports the first four; only whoever opens lanes can know the other two.
 #[derive(Debug, Clone)]
 pub enum NotTaken {
     /// The broker nacked it, as a full queue does.

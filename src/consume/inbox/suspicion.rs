@@ -79,9 +79,11 @@ pub(super) fn isolated_for(rules: &Rules, count: u32) -> Duration {
 /// Those near their limits run first, the nearest before the others, because each crash by another
 /// would charge them. Of the rest, what came back most often runs first: it was charged by every
 /// message that killed, also by those of queues with lower limits, and would be used up before they
-/// are. Equals are charged together. If their order were always the same, what is behind a message that kills would
-/// never run. So they are shuffled, and the crash after that reverses their order: in one of these
-/// two lives, each runs before a single message that kills.
+/// are.
+///
+/// Equals are charged together. In a fixed order, those behind a message that kills would never run.
+/// So they are shuffled, and run in the reverse order after the next crash: in one of the two
+/// processes, each runs before that message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Rank {
     has_headroom: bool,

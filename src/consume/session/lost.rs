@@ -5,6 +5,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use super::{CHECK_CHANNEL_EVERY, Session, WorkQueue};
+use crate::broker::connection::pause;
 use crate::consume::ack_timeout::{is_ack_timeout, named_in};
 use crate::consume::inbox::Rules;
 use crate::error::{Error, Limit, Problem};
@@ -99,7 +100,18 @@ impl Session<'_> {
             if self.is_taken_back {
                 self.queue.wait_out_alarm().await;
             }
-            self.queue.keeper.declare(&self.connection, self.queue.index.position()).await
+            let position = self.queue.index.position();
+            for tries in 0.. {
+                let declared = self.queue.keeper.declare(&self.connection, position).await;
+                match declared {
+                    // What this session holds is settled meanwhile.
+                    Err(error) if error.limit().is_some() => {
+                        tokio::time::sleep(pause(tries)).await;
+                    }
+                    other => return other,
+                }
+            }
+            Ok(())
         };
         let mut declare = pin!(declare);
         loop {

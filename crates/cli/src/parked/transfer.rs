@@ -117,9 +117,9 @@ fn unwritten(file: Option<&Path>) -> String {
     match file {
         Some(file) => {
             let file = file.display();
-            format!("cannot write {file}, which is not complete: delete it, and export again")
+            format!("cannot write {file}, which is incomplete: delete it, and export again")
         }
-        None => "cannot write the export, which is not complete".to_owned(),
+        None => "cannot write the export: it is incomplete".to_owned(),
     }
 }
 

@@ -75,15 +75,16 @@ impl Endpoint {
     }
 
     /// The head of the answer. A request for which the process has no file descriptor waits for one:
-    /// the endpoint has no part in that, so no attempt is spent. A connection that was used before may have died in the meantime. If
-    /// it turns out so, the request is sent once more, on a new one.
+    /// that is not the endpoint's fault, so no attempt is spent. If a reused connection turns out to
+    /// be dead, the request is sent once more, on a new one.
     async fn answer(
         &self,
         headers: &HeaderMap,
         body: &Bytes,
         deadline: Instant,
     ) -> Result<Response<Incoming>, Missing> {
-        let (missing, was_dead) = loop {
+        let mut is_resent = false;
+        loop {
             match self.send(headers, body, deadline).await {
                 Ok(response) => return Ok(response),
                 Err((missing, _)) if missing.is_out_of_descriptors() => {
@@ -92,14 +93,15 @@ impl Endpoint {
                         return Err(Missing::NoDescriptor(self.times.timeout));
                     }
                 }
-                Err(error) => break error,
+                Err((missing, true)) if missing.is_lost_connection() && !is_resent => {
+                    tracing::debug!(
+                        "a reused connection had died ({missing}); the request is sent once more"
+                    );
+                    is_resent = true;
+                }
+                Err((missing, _)) => return Err(missing),
             }
-        };
-        if !(was_dead && missing.is_lost_connection()) {
-            return Err(missing);
         }
-        tracing::debug!("a reused connection had died ({missing}); the request is sent once more");
-        self.send(headers, body, deadline).await.map_err(|(missing, _)| missing)
     }
 
     /// Sends the request once. An error says also whether it seems that a reused connection had

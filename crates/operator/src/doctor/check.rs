@@ -112,7 +112,7 @@ checks! {
     NoConsumer, "no-consumer", Warning, false, "A work queue has no consumer.";
     ConsumerTimeoutShort, "consumer-timeout-short", Warning, false, "The broker takes deliveries back sooner than broker.consumer_timeout says.";
     DisconnectedTimeoutLong, "disconnected-timeout-long", Warning, true, "When a consumer's node dies, the broker keeps the consumer's messages for longer than a minute (4.3), so they come again late.";
-    LimitNear, "limit-near", Warning, false, "A limit of the broker is reached, or less than a fifth of it is left.";
+    LimitNear, "limit-near", Warning, false, "A limit of the broker is reached, or a fifth of it or less is left.";
     ParkedOld, "parked-old", Warning, false, "Messages have been parked for more than a day.";
     ManagementUnusable, "management-unusable", Warning, false, "The management API that the settings name cannot be used.";
     UnusedTier, "unused-tier", Notice, false, "A wait queue of this namespace is not used by the settings.";

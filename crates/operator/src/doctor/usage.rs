@@ -52,7 +52,7 @@ impl Usage {
         }
     }
 
-    /// Whether less than a fifth is left.
+    /// Whether a fifth or less is left.
     pub(super) fn is_near(&self) -> bool {
         let (Some(used), Some(limit)) = (self.used, self.limit) else { return false };
         used.saturating_mul(5) >= limit.saturating_mul(4)

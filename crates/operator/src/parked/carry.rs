@@ -124,7 +124,7 @@ enum RoundEnd {
     HeldLong,
 }
 
-/// One way through the queue.
+/// One pass over the queue.
 struct Pass {
     /// How many messages it may take, and how many it has taken.
     bound: u64,

@@ -7,7 +7,7 @@ use crate::doctor::usage::usages;
 
 pub(super) fn check(seen: &Observed) -> Vec<Finding> {
     let all = seen.management.iter().flat_map(usages);
-    // An alarm tells of memory.
+    // Memory is reported by its alarm.
     let near = all.filter(|usage| usage.is_near() && !usage.what.starts_with("memory"));
     near.map(|usage| {
         let effect = if usage.is_reached() { "no more are possible" } else { "few are left" };

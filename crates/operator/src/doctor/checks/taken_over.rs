@@ -99,7 +99,7 @@ pub(super) fn check(subject: &Subject, seen: &Observed) -> Vec<Finding> {
 fn unsuitable(details: &QueueDetails) -> Option<QueueKind> {
     match details.kind.as_str() {
         "stream" => Some(QueueKind::Stream),
-        // It is not told.
+        // An empty type is unknown.
         "" | "classic" | "quorum" => match (details.exclusive, details.auto_delete) {
             (true, _) => Some(QueueKind::Exclusive),
             (_, true) => Some(QueueKind::AutoDelete),
