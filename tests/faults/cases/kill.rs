@@ -137,8 +137,8 @@ pub(crate) async fn before_the_confirm(ground: Ground, strategy: WaitStrategy) -
     service.kill().await;
     assert_eq!(
         proxy.accepted(),
-        2,
-        "the copies were sent on the connection whose confirms are held back"
+        3,
+        "consuming, publishing and looks: the copies were sent on the connection that is held back"
     );
     drop(proxy);
     copies_go_on(&lab, &client).await;
