@@ -270,10 +270,12 @@ impl Current {
     }
 
     /// Uses the abandoned connection again, because a limit allows no other one in its place. It
-    /// may answer by now.
+    /// may answer by now. One that only this and its closing task have a handle to is about to be
+    /// closed, which leaves room.
     fn take_back(&mut self) -> Option<Arc<dyn Connection>> {
         let abandoned = self.abandoned.as_ref().and_then(Weak::upgrade);
-        self.connection = abandoned.filter(|connection| connection.is_open());
+        self.connection = abandoned
+            .filter(|connection| connection.is_open() && Arc::strong_count(connection) > 2);
         self.connection.clone()
     }
 

@@ -55,13 +55,9 @@ pub(crate) async fn settle_uncopied(
         Some(Settlement::DeadLetter) => return dead_letter(started, outcome).await,
         Some(how) => how,
     };
-    let how = match is_unpublishable {
-        // A stop ends the pause, and the next process finds out whether a copy is accepted.
-        true if timeout(UNPUBLISHABLE_PAUSE, context.stopping.cancelled()).await.is_ok() => {
-            started.taken.hand_back_by()
-        }
-        _ => how,
-    };
+    if is_unpublishable {
+        let _ = timeout(UNPUBLISHABLE_PAUSE, context.stopping.cancelled()).await;
+    }
     context.settleable().await;
     slot.handler_ended(delivery, how);
     Err(if settler.settle(how) { why } else { Unsettled::ChannelClosed })

@@ -55,7 +55,7 @@ impl Unsettled {
                 "; if the broker refuses copies, an earlier line says why; repair that before the message reaches its delivery limit"
             }
             (Self::Late, false) => {
-                "; if the broker refuses copies, an earlier line says why: repair that: this queue counts no deliveries, so the \
+                "; if the broker refuses copies, an earlier line says why; repair that: this queue counts no deliveries, so the \
                  handler runs again each time"
             }
         }

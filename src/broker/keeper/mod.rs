@@ -130,8 +130,7 @@ impl Keeper {
 
     /// Declares everything again that was declared before, because somebody may have deleted a part
     /// of it. The first declaration is left to a consumer that starts: it says what is wrong, and
-    /// checks what the broker can do. `instead`: a connection to use if no
-    /// further one can be opened.
+    /// checks what the broker can do. `instead` is used if no further connection can be opened.
     pub(crate) async fn repair(&self, instead: Option<&Arc<dyn Connection>>) {
         let parts = self.declared.lock().await.parts_to_repair(&self.shared, &self.queues);
         if parts.is_empty() {

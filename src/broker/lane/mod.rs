@@ -1,5 +1,5 @@
-//! The one way to publish with confirms. A *lane* is a confirming channel: it sends copies in their order,
-//! and tells whoever waits for one whether the broker has taken it.
+//! The one way to publish with confirms. A *lane* is a confirming channel: it sends copies in their
+//! order, and tells whoever waits for one whether the broker has taken it.
 //!
 //! [`outstanding`] is what the lane knows of the copies under way, and decides without I/O;
 //! [`returns`] finds the returned ones; [`not_taken`] says why the broker did not take a copy.

@@ -104,8 +104,8 @@ impl Session<'_> {
             for tries in 0.. {
                 let declared = self.queue.keeper.declare(&self.connection, position).await;
                 match declared {
-                    // What this session holds is settled meanwhile.
-                    Err(error) if error.limit().is_some() => {
+                    // The scout says so. What this session holds is settled meanwhile.
+                    Err(error) if error.limit().is_some_and(Limit::is_of_the_client) => {
                         tokio::time::sleep(pause(tries)).await;
                     }
                     other => return other,
