@@ -1,7 +1,7 @@
 //! Where the connections of a small HTTP server wait until they have sent a request.
 //!
-//! Whoever connects and sends nothing would hold a place for as long as it likes. So the lobby has a
-//! number of places, and if all are taken, the one that waits longest gives way to whoever comes.
+//! Whoever connects and sends nothing would hold a seat for as long as it likes. So the lobby has a
+//! number of seats, and if all are taken, the one that waits longest gives way to whoever comes.
 //! A request that has arrived by then is served all the same: a probe must not go unanswered because
 //! others connect at the same time.
 
@@ -13,15 +13,15 @@ use futures_util::FutureExt;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::{Notify, oneshot};
 
-/// The places of a server.
+/// The seats of a server.
 #[derive(Debug)]
 pub struct Lobby {
     most: usize,
-    places: VecDeque<Place>,
+    seats: VecDeque<Seat>,
 }
 
 #[derive(Debug)]
-struct Place {
+struct Seat {
     /// Asks the guest to leave.
     give_way: Arc<Notify>,
     /// Ends when the guest has left.
@@ -36,16 +36,16 @@ pub struct Guest {
 }
 
 impl Lobby {
-    /// With so many places.
+    /// With so many seats.
     pub fn new(most: usize) -> Self {
-        Self { most: most.max(1), places: VecDeque::new() }
+        Self { most: most.max(1), seats: VecDeque::new() }
     }
 
-    /// Lets one more in. If all places are taken, the guest that came first has left by then.
+    /// Lets one more in. If all seats are taken, the guest that came first has left by then.
     pub async fn admit(&mut self) -> Guest {
-        self.places.retain_mut(|place| place.gone.try_recv() == Err(EMPTY));
-        while self.places.len() >= self.most
-            && let Some(Place { give_way, gone }) = self.places.pop_front()
+        self.seats.retain_mut(|seat| seat.gone.try_recv() == Err(EMPTY));
+        while self.seats.len() >= self.most
+            && let Some(Seat { give_way, gone }) = self.seats.pop_front()
         {
             give_way.notify_one();
             // A guest sends nothing, so this is when it is dropped.
@@ -53,7 +53,7 @@ impl Lobby {
         }
         let (here, gone) = oneshot::channel();
         let give_way = Arc::new(Notify::new());
-        self.places.push_back(Place { give_way: give_way.clone(), gone });
+        self.seats.push_back(Seat { give_way: give_way.clone(), gone });
         Guest { give_way, _here: here }
     }
 }
@@ -149,7 +149,7 @@ mod tests {
         assert_eq!(second.await.unwrap(), None);
         third.write_all(REQUEST).await.unwrap();
         assert_eq!(last.await.unwrap().as_deref(), Some(REQUEST));
-        assert_eq!(lobby.places.len(), 2);
+        assert_eq!(lobby.seats.len(), 2);
     }
 
     #[tokio::test(start_paused = true)]

@@ -45,8 +45,9 @@ pub(crate) struct QueueContext {
     pub(crate) receipts: Receipts,
     /// Whether settling has to wait, because the queue's subscriptions are about to end.
     pub(crate) settling_waits: watch::Receiver<bool>,
-    /// Cancelled when the service stops and the queue is not subscribed to any more. What waits for
-    /// a copy that is refused goes back then.
+    /// Cancelled when the service stops and nothing that goes back now can come here again: the
+    /// subscription has ended or, in an ordered queue, nothing goes back before the channel closes.
+    /// From then on, a copy that is refused is given up.
     pub(crate) stopping: CancellationToken,
     /// How many deliveries wait for nothing but the end of their session.
     left: watch::Sender<usize>,

@@ -12,7 +12,7 @@ use crate::consume::copy_deadline::CopyDeadline;
 use crate::consume::settler::Settler;
 use crate::consume::started::Started;
 use crate::consume::taken::Taken;
-use crate::consume::unsettled::{Original, Unsettled, without_copy};
+use crate::consume::unsettled::{Unsettled, without_copy};
 use crate::publish::NotPublished;
 use crate::retry::outcome::Outcome;
 
@@ -94,7 +94,7 @@ async fn in_time(
 
 /// Returns when it is time to give the copy up: never, if the delivery would then stay unsettled.
 async fn until_deadline(taken: &Taken, outcome: Outcome) {
-    if without_copy(Unsettled::Late, outcome, Original::of(taken)).is_none() {
+    if without_copy(Unsettled::Late, outcome, taken).is_none() {
         return std::future::pending().await;
     }
     let publishing = &taken.context.publishing;

@@ -12,6 +12,7 @@ use crate::broker::acks::Settlement;
 use crate::clock;
 use crate::consume::inbox::{Fingerprint as _, Inbox, QueueIndex, Rules, Take, Ticket};
 use crate::consume::taken::Taken;
+use crate::consume::unsettled::hand_back;
 use crate::lock::lock;
 use crate::message::Delivery;
 use crate::random::random;
@@ -308,7 +309,7 @@ impl Slot {
 /// Hands back a delivery whose handler ended while the service was stopping.
 fn hand_back_last(taken: &Taken) {
     let goes_back = match taken.context.line.allows_single_return() {
-        true => taken.hand_back(),
+        true => hand_back(taken),
         false => !taken.settler.session_ended.is_cancelled(),
     };
     if goes_back {

@@ -28,6 +28,7 @@ use crate::consume::intake::Intake;
 use crate::consume::line::Line;
 use crate::consume::settler::{Settler, SettlingChannel};
 use crate::consume::taken::Taken;
+use crate::consume::unsettled::hand_back;
 use crate::error::{Error, Problem};
 use crate::message::{Address, Delivery};
 use crate::shutdown::Shutdown;
@@ -132,8 +133,8 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Consumes until the shutdown is requested. Then nothing is taken any more, and what no
-    /// handler has seen is handed back.
+    /// Consumes until the shutdown is requested. Then nothing is taken any more, and what is not
+    /// running is handed back.
     ///
     /// # Errors
     ///
@@ -157,7 +158,7 @@ impl<'a> Session<'a> {
             }
             return Err(error);
         }
-        self.hand_back_all().await;
+        self.stop_taking().await;
         Ok(())
     }
 
@@ -289,11 +290,11 @@ impl<'a> Session<'a> {
         );
     }
 
-    fn hand_back(&self, unseen: &[Taken], why: &str) {
-        if unseen.is_empty() {
+    fn hand_back(&self, not_running: &[Taken], why: &str) {
+        if not_running.is_empty() {
             return;
         }
-        let handed_back = unseen.iter().filter(|taken| taken.hand_back()).count();
+        let handed_back = not_running.iter().filter(|taken| hand_back(taken)).count();
         tracing::info!(queue = %self.name(), handed_back, "handed back deliveries that were not running: {why}");
         self.queue.context.summary.update(|summary| summary.handed_back += handed_back as u64);
     }

@@ -9,7 +9,7 @@ use crate::clock;
 use crate::consume::intake::Slot;
 use crate::consume::started::Started;
 use crate::consume::taken::Taken;
-use crate::consume::unsettled::{Original, Unsettled, without_copy};
+use crate::consume::unsettled::{Unsettled, without_copy};
 use crate::retry::decision::Reason;
 use crate::retry::outcome::Outcome;
 
@@ -47,7 +47,7 @@ pub(crate) async fn settle_uncopied(
 ) -> Result<Outcome, Unsettled> {
     let Taken { context, delivery, settler, .. } = &*started.taken;
     let is_unpublishable = why == Unsettled::Unpublishable;
-    let how = match without_copy(why, outcome, Original::of(&started.taken)) {
+    let how = match without_copy(why, outcome, &started.taken) {
         None => return leave(&started.taken, why).await,
         Some(Settlement::DeadLetter) if is_unpublishable => {
             return dead_letter(started, Outcome::Park(Reason::Unpublishable)).await;

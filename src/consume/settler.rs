@@ -70,11 +70,11 @@ const MOST_COLLECTED: usize = 64;
 /// one of them would lose that message.
 pub(crate) struct SettlingChannel {
     channel: Arc<dyn Channel>,
-    state: Mutex<State>,
+    deliveries: Mutex<Deliveries>,
 }
 
 #[derive(Default)]
-struct State {
+struct Deliveries {
     settled: SettledTags,
     arrivals: Arrivals,
     /// To be settled as soon as the tasks that are ready to run have run.
@@ -83,20 +83,20 @@ struct State {
 
 impl SettlingChannel {
     pub(crate) fn new(channel: Arc<dyn Channel>) -> Arc<Self> {
-        Arc::new(Self { channel, state: Mutex::default() })
+        Arc::new(Self { channel, deliveries: Mutex::default() })
     }
 
     /// The delivery with this tag has arrived.
     pub(crate) fn arrived(&self, tag: u64, now: Instant) {
-        let mut state = lock(&self.state);
-        let first_unsettled = state.settled.first_unsettled();
-        state.arrivals.arrived(tag, now.into_std(), first_unsettled);
+        let mut deliveries = lock(&self.deliveries);
+        let first_unsettled = deliveries.settled.first_unsettled();
+        deliveries.arrivals.arrived(tag, now.into_std(), first_unsettled);
     }
 
     /// For how long a delivery has been unsettled at most, to the second.
     pub(crate) fn held_for(&self) -> Duration {
-        let state = lock(&self.state);
-        let oldest = state.arrivals.oldest(state.settled.first_unsettled());
+        let deliveries = lock(&self.deliveries);
+        let oldest = deliveries.arrivals.oldest(deliveries.settled.first_unsettled());
         oldest.map_or(Duration::ZERO, clock::elapsed)
     }
 
@@ -105,10 +105,10 @@ impl SettlingChannel {
         if !self.channel.is_open() {
             return false;
         }
-        let mut state = lock(&self.state);
-        state.collected.push((tag, how));
-        let count = state.collected.len();
-        drop(state);
+        let mut deliveries = lock(&self.deliveries);
+        deliveries.collected.push((tag, how));
+        let count = deliveries.collected.len();
+        drop(deliveries);
         if count == MOST_COLLECTED || is_urgent {
             self.send();
         } else if count == 1 {
@@ -134,9 +134,9 @@ impl SettlingChannel {
     ///
     /// Under the lock, so that no ack for several deliveries overtakes a reject.
     pub(crate) fn send(&self) {
-        let mut state = lock(&self.state);
-        let collected = std::mem::take(&mut state.collected);
-        state.settled.settle_all(collected, |frame| self.channel.send_settlement(frame));
+        let mut deliveries = lock(&self.deliveries);
+        let collected = std::mem::take(&mut deliveries.collected);
+        deliveries.settled.settle_all(collected, |frame| self.channel.send_settlement(frame));
     }
 }
 

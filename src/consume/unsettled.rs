@@ -1,11 +1,22 @@
-//! Why a delivery is not settled as was decided, and what becomes of it instead. Pure: no I/O, no
-//! clock.
+//! Why a delivery is not settled as was decided, and what becomes of it instead: how it is settled
+//! without its copy, and how it is handed back as if no handler had seen it. Pure: no I/O, no clock.
+//!
+//! What the broker counts towards the delivery limit when a message comes back:
+//!
+//! | returned by | 4.3 | 3.10, 4.0 |
+//! |---|---|---|
+//! | nack | no | yes |
+//! | reject | yes | yes |
+//! | its channel or connection ended | yes | yes |
+//!
+//! On 4.3 a nack in a queue with delayed retries, as strategy `native` has them, waits.
 
 use crate::broker::acks::Settlement;
 use crate::consume::line::Line;
 use crate::consume::taken::Taken;
 use crate::retry::outcome::Outcome;
 use crate::settings::Declare;
+use crate::wait::WaitStrategy;
 
 /// Why a delivery was not settled as was decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,38 +84,34 @@ impl Unsettled {
 
 /// What decides how an original is settled without its copy.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Original {
-    pub(crate) declare: Declare,
-    pub(crate) line: Line,
+struct Original {
+    declare: Declare,
+    line: Line,
     /// The broker's count of its returns, if it counts.
-    pub(crate) redeliveries: Option<u32>,
-    pub(crate) delivery_limit: u32,
-    /// How it is handed back as if no handler had seen it. 4.3 does not count that, unless its
-    /// queue has delayed retries.
-    pub(crate) hand_back_by: Settlement,
-}
-
-impl Original {
-    pub(crate) fn of(taken: &Taken) -> Self {
-        let config = &taken.context.config;
-        Self {
-            declare: config.declare,
-            line: taken.context.line,
-            redeliveries: taken.context.contract.redeliveries_of(&taken.delivery),
-            delivery_limit: config.policy.delivery_limit,
-            hand_back_by: taken.hand_back_by(),
-        }
-    }
+    redeliveries: Option<u32>,
+    delivery_limit: u32,
+    hand_back_by: Settlement,
 }
 
 /// How to settle a delivery whose copy was given up for this reason. `None`: it stays unsettled and
 /// keeps its place in the prefetch. An ordered queue's session gives back all that it holds in the
 /// end, in its order.
-///
+pub(crate) fn without_copy(why: Unsettled, outcome: Outcome, taken: &Taken) -> Option<Settlement> {
+    let config = &taken.context.config;
+    let original = Original {
+        declare: config.declare,
+        line: taken.context.line,
+        redeliveries: taken.context.contract.redeliveries_of(&taken.delivery),
+        delivery_limit: config.policy.delivery_limit,
+        hand_back_by: hand_back_by(taken),
+    };
+    settlement_without_copy(why, outcome, original)
+}
+
 /// What was to be parked, and could not be in time, is left to the broker, if that parks it: no
 /// handler runs again, and nothing behind it has to wait. That is only known of queues that rehop
 /// declares.
-pub(crate) fn without_copy(
+fn settlement_without_copy(
     why: Unsettled,
     outcome: Outcome,
     original: Original,
@@ -126,6 +133,39 @@ pub(crate) fn without_copy(
         (Unsettled::Late | Unsettled::Unpublishable, ..) => Some(Settlement::Requeue),
     }
 }
+
+/// Hands a delivery back as if no handler had seen it. Returns false if its channel is gone: then
+/// the broker has it again anyway.
+pub(crate) fn hand_back(taken: &Taken) -> bool {
+    taken.settler.settle(hand_back_by(taken))
+}
+
+fn hand_back_by(taken: &Taken) -> Settlement {
+    let policy = &taken.context.config.policy;
+    let redeliveries = taken.delivery.ledger.redeliveries;
+    hand_back_settlement(policy.strategy.kind(), redeliveries, policy.delivery_limit)
+}
+
+/// By a nack, which 4.3 does not count. With strategy `native` a nack makes the message wait, and
+/// spends one of its waits. So it is rejected, and comes again at once, unless that would exceed
+/// the delivery limit and park a message that nobody has tried to handle.
+fn hand_back_settlement(
+    strategy: WaitStrategy,
+    redeliveries: Option<u32>,
+    delivery_limit: u32,
+) -> Settlement {
+    match strategy {
+        WaitStrategy::Native if redeliveries.unwrap_or(0) < delivery_limit => Settlement::Requeue,
+        WaitStrategy::Tiers
+        | WaitStrategy::Ladder
+        | WaitStrategy::DelayedExchange
+        | WaitStrategy::Native
+        | WaitStrategy::InProcess => Settlement::Nack,
+    }
+}
+
+#[cfg(test)]
+mod hand_backs;
 
 #[cfg(test)]
 mod tests {
@@ -154,7 +194,7 @@ mod tests {
         line: Line,
         redeliveries: Option<u32>,
     ) -> Option<Settlement> {
-        without_copy(Unsettled::Late, outcome, original(declare, line, redeliveries))
+        settlement_without_copy(Unsettled::Late, outcome, original(declare, line, redeliveries))
     }
 
     #[test]
@@ -166,7 +206,7 @@ mod tests {
             let impossible = |declare| {
                 [Line::Free, Line::Ordered].map(|line| {
                     let original = original(declare, line, count);
-                    without_copy(Unsettled::Unpublishable, outcome, original)
+                    settlement_without_copy(Unsettled::Unpublishable, outcome, original)
                 })
             };
             assert_eq!(impossible(Declare::Own), [Some(Settlement::DeadLetter); 2]);
@@ -218,7 +258,10 @@ mod tests {
     fn what_the_broker_has_again_is_left_alone() {
         for declare in [Declare::Own, Declare::Existing] {
             for why in [Unsettled::SessionEnded, Unsettled::ChannelClosed] {
-                assert_eq!(without_copy(why, PARK, original(declare, Line::Free, Some(0))), None);
+                assert_eq!(
+                    settlement_without_copy(why, PARK, original(declare, Line::Free, Some(0))),
+                    None
+                );
             }
         }
     }
@@ -232,8 +275,9 @@ mod tests {
             (WAIT, Declare::Existing, false),
         ] {
             let why = Unsettled::Stopped { may_be_stored };
-            let stopped = [Line::Free, Line::Ordered]
-                .map(|line| without_copy(why, outcome, original(declare, line, Some(LIMIT))));
+            let stopped = [Line::Free, Line::Ordered].map(|line| {
+                settlement_without_copy(why, outcome, original(declare, line, Some(LIMIT)))
+            });
             assert_eq!(stopped, [Some(Settlement::Nack), None]);
         }
     }

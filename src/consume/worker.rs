@@ -8,7 +8,6 @@ use tokio::time::Instant;
 use crate::broker::client::Connection;
 use crate::broker::connection::{Link, pause};
 use crate::consume::session::{Session, WorkQueue};
-use crate::consume::summary::Stopped;
 use crate::error::Error;
 
 /// A session that is lost sooner than this, without a single delivery, is one more failure in a
@@ -66,7 +65,7 @@ impl Worker {
                     let since = Instant::now();
                     let Err(error) = session.run().await else {
                         self.queue.context.not_consuming(None);
-                        self.finish(&mut session).await;
+                        session.finish().await;
                         return Ok(());
                     };
                     has_consumed |= session.has_consumed;
@@ -131,43 +130,11 @@ impl Worker {
         }
     }
 
-    /// Waits for the running handlers, then for their acks to be written.
-    async fn finish(&self, session: &mut Session<'_>) {
-        let is_lost = tokio::select! {
-            biased;
-            () = self.handlers_end() => false,
-            () = session.lost_while_stopping() => true,
-        };
-        if is_lost {
-            // They have nothing to settle any more.
-            self.handlers_end().await;
-        } else if !session.line().allows_single_return() {
-            session.close().await;
-        } else {
-            self.queue.shutdown.within(session.flush_settlements()).await;
-        }
-    }
-
     /// Waits for the handlers of a channel that is gone: what they do beside their messages may
     /// still matter.
     async fn finish_lost(&self) -> Result<(), Error> {
         self.queue.context.not_consuming(None);
-        self.handlers_end().await;
+        self.queue.handlers_end().await;
         Ok(())
-    }
-
-    /// Waits for the running handlers, and for the answers to their copies. Those that take too
-    /// long leave their messages to the broker.
-    async fn handlers_end(&self) {
-        let WorkQueue { intake, index, shutdown, context, .. } = &self.queue;
-        let ended = intake.idle_but_for(*index, context.left());
-        if tokio::time::timeout_at(shutdown.handlers_until(), ended).await.is_err() {
-            let unfinished = intake.running(*index) as u64;
-            tracing::warn!(queue = %context.config.queue, unfinished, "the grace time is over; leaving messages to the broker");
-            context.summary.update(|summary| {
-                summary.unfinished += unfinished;
-                summary.stopped = Stopped::GraceOver;
-            });
-        }
     }
 }

@@ -9,16 +9,16 @@ use crate::telemetry::prometheus;
 const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 const TEXT: &str = "text/plain; charset=utf-8";
 
-/// An answer without its transport.
+/// A page without its transport.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Answer {
+pub(super) struct Page {
     pub(super) status: StatusCode,
     pub(super) content_type: &'static str,
     pub(super) body: String,
 }
 
 /// What this path answers. `status` is missing until a service is watched.
-pub(super) fn answer(path: &str, status: Option<&Status>) -> Answer {
+pub(super) fn answer(path: &str, status: Option<&Status>) -> Page {
     match path {
         "/livez" => text(StatusCode::OK, "live\n".to_owned()),
         "/readyz" => {
@@ -29,7 +29,7 @@ pub(super) fn answer(path: &str, status: Option<&Status>) -> Answer {
             readiness(&problems)
         }
         "/metrics" => match prometheus::text() {
-            Ok(metrics) => Answer { status: StatusCode::OK, content_type: METRICS, body: metrics },
+            Ok(metrics) => Page { status: StatusCode::OK, content_type: METRICS, body: metrics },
             Err(error) => text(
                 StatusCode::INTERNAL_SERVER_ERROR,
                 format!("cannot collect the metrics: {error}\n"),
@@ -39,15 +39,15 @@ pub(super) fn answer(path: &str, status: Option<&Status>) -> Answer {
     }
 }
 
-fn readiness(problems: &[String]) -> Answer {
+fn readiness(problems: &[String]) -> Page {
     match problems {
         [] => text(StatusCode::OK, "ready\n".to_owned()),
         problems => text(StatusCode::SERVICE_UNAVAILABLE, problems.join("\n") + "\n"),
     }
 }
 
-fn text(status: StatusCode, body: String) -> Answer {
-    Answer { status, content_type: TEXT, body }
+fn text(status: StatusCode, body: String) -> Page {
+    Page { status, content_type: TEXT, body }
 }
 
 #[cfg(test)]

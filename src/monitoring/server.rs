@@ -17,7 +17,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Mutex;
 
-use super::answer::{Answer, answer};
+use super::answer::{Page, answer};
 use crate::lobby::{Guest, Lobby};
 use crate::status::Status;
 
@@ -92,7 +92,7 @@ fn respond(method: &Method, path: &str, status: Option<&Status>) -> Response<Ful
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         return response;
     }
-    let Answer { status, content_type, body } = answer(path, status);
+    let Page { status, content_type, body } = answer(path, status);
     let mut response = Response::new(Full::from(body));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));

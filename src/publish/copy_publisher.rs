@@ -8,15 +8,14 @@ use tokio::sync::{
     MutexGuard, Notify, RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore, SemaphorePermit,
     watch,
 };
-use tokio::time::{sleep, timeout};
+use tokio::time::{Duration, Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::NotPublished;
 use super::exchange::Exchange;
-use super::patience::Patience;
 use super::publishing_connection::{NEWS_LIMIT, PublishingConnection, USUAL_ANSWER_TIME};
-use super::retries::{Next, Retries, Suspicion, Verdict, Way};
+use super::retries::{Guilt, Next, Reaction, Retries, Way};
 use super::shared::{Shared, TRIALS};
 use super::trouble::CopyTrouble;
 use super::upkeep::keep;
@@ -34,6 +33,25 @@ struct Admission<'a> {
     lane: Lane,
     has_own_lane: bool,
     guards: Guards<'a>,
+}
+
+/// How long a copy that is not under way may wait to be sent, if its queue stops. That is enough to
+/// open a lane, or for a short doubt about its exchange to end.
+pub(super) const LAST_CHANCE: Duration = Duration::from_secs(1);
+
+/// Ends what keeps one copy from being sent, [`LAST_CHANCE`] after the stop of its queue.
+struct LastChance<'a> {
+    stopping: &'a CancellationToken,
+    until: Option<Instant>,
+}
+
+impl LastChance<'_> {
+    /// Returns when the copy is not to be sent any more. Counts from the first call after the stop,
+    /// and for all calls together.
+    async fn is_over(&mut self) {
+        self.stopping.cancelled().await;
+        sleep_until(*self.until.get_or_insert_with(|| Instant::now() + LAST_CHANCE)).await;
+    }
 }
 
 /// Held until the copy is unlikely to break anything any more.
@@ -71,8 +89,11 @@ impl CopyPublisher {
     }
 
     /// Publishes a copy and returns when the broker has confirmed it, however long that takes.
-    /// Dropping the future gives the copy up. `stopping`: the copy's queue stops. Then only the
-    /// answer to what is under way is awaited for as long.
+    /// Dropping the future gives the copy up.
+    ///
+    /// `stopping`: the copy's queue stops. Then one that was nacked or returned is given up at once,
+    /// and one that cannot be sent [`LAST_CHANCE`] later; the answer to one under way is awaited. If
+    /// a channel or a connection ended while it was under way, it may be stored.
     ///
     /// # Errors
     ///
@@ -84,7 +105,8 @@ impl CopyPublisher {
         stopping: &CancellationToken,
     ) -> Result<(), NotPublished> {
         let exchange = self.0.exchange(copy.exchange.as_str());
-        let (mut retries, mut patience) = (Retries::default(), Patience::new(stopping));
+        let (mut retries, mut last_chance) =
+            (Retries::default(), LastChance { stopping, until: None });
         let mut in_trouble = CopyTrouble::new(&exchange.troubles);
         let stopped = |retries: &Retries| {
             Err(NotPublished::Stopped { may_be_stored: retries.may_be_stored() })
@@ -92,15 +114,15 @@ impl CopyPublisher {
         loop {
             let admitted = tokio::select! {
                 biased;
-                () = patience.over() => return stopped(&retries),
+                () = last_chance.is_over() => return stopped(&retries),
                 admitted = self.admit(&exchange, retries.way()) => admitted,
             };
             let sent = match admitted {
                 Ok(admission) => send(&exchange, &copy, admission, &mut in_trouble).await,
-                Err(why) => Err((why, Suspicion::Unlikely)),
+                Err(why) => Err((why, Guilt::Unlikely)),
             };
-            let Err((why, suspicion)) = sent else { return Ok(()) };
-            let Verdict { next, is_trouble, takes_none } = retries.after(&why, suspicion);
+            let Err((why, guilt)) = sent else { return Ok(()) };
+            let Reaction { next, is_trouble, takes_none } = retries.after(&why, guilt);
             if is_trouble {
                 in_trouble.not_taken(&why);
             }
@@ -121,7 +143,7 @@ impl CopyPublisher {
             if let Next::AfterPause { tries } = next {
                 tokio::select! {
                     biased;
-                    () = patience.stop() => return stopped(&retries),
+                    () = stopping.cancelled() => return stopped(&retries),
                     () = sleep(pause(tries)) => {}
                 }
             }
@@ -186,11 +208,18 @@ async fn send(
     copy: &Arc<Outgoing>,
     Admission { connection, lane, has_own_lane, guards }: Admission<'_>,
     in_trouble: &mut CopyTrouble<'_>,
-) -> Result<(), (NotTaken, Suspicion)> {
+) -> Result<(), (NotTaken, Guilt)> {
     let (sent_at, answer) = (connection.note_send(), lane.send_unless_blocked(copy.clone()));
+    let mut overdue = Overdue { exchange, lane, is_overdue: false };
+    let answer = answer_to(&connection, answer, guards, || {
+        in_trouble.unconfirmed();
+        overdue.is_overdue = true;
+    });
+    let answer = answer.await;
+    overdue.is_overdue = false;
     // The lane goes on for as long as somebody waits for its answer.
-    drop(lane);
-    let answer = match answer_to(&connection, answer, guards, in_trouble).await {
+    drop(overdue);
+    let answer = match answer {
         Err(NotTaken::LaneClosed(cause)) => Err(connection.not_taken(cause).await),
         answer => answer,
     };
@@ -205,16 +234,31 @@ async fn send(
             exchange.renew_lane();
         }
     }
-    answer.map_err(|why| (why, connection.suspicion(sent_at)))
+    answer.map_err(|why| (why, connection.guilt(sent_at)))
+}
+
+/// A copy under way on this lane. Retires the lane if it is dropped while the answer is overdue.
+struct Overdue<'a> {
+    exchange: &'a Exchange,
+    lane: Lane,
+    is_overdue: bool,
+}
+
+impl Drop for Overdue<'_> {
+    fn drop(&mut self) {
+        if self.is_overdue {
+            self.exchange.retire_lane(&self.lane);
+        }
+    }
 }
 
 /// Waits for the answer to a copy. Drops `guards` once the copy is unlikely to break anything any
-/// more.
+/// more. Calls `overdue` when the answer should have come, and again after each such time.
 async fn answer_to<T>(
     connection: &Arc<PublishingConnection>,
     mut answer: impl Future<Output = Result<(), NotTaken>> + Unpin,
     guards: T,
-    in_trouble: &mut CopyTrouble<'_>,
+    mut overdue: impl FnMut(),
 ) -> Result<(), NotTaken> {
     let (mut guards, mut may_still_break) =
         (Some(guards), pin!(connection.unblocked_for(USUAL_ANSWER_TIME)));
@@ -230,7 +274,7 @@ async fn answer_to<T>(
             () = &mut may_still_break, if guards.is_some() => guards = None,
             () = connection.unblocked_for(connection.answer_timeout) => {
                 // The confirm may still come, and sending the copy again would store it twice.
-                in_trouble.unconfirmed();
+                overdue();
                 connection.probe();
             }
         }

@@ -17,13 +17,13 @@ pub(super) struct Exchange {
     pub(super) name: String,
     pub(super) troubles: Troubles,
     lane: Mutex<Option<Lane>>,
-    state: watch::Sender<State>,
+    readiness: watch::Sender<Readiness>,
     /// Held by the copy that finds out whether the exchange takes copies again.
     finding_out: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct Readiness {
     doubt: Option<Doubt>,
     /// It, or something that it routes to, is missing.
     needs_repair: bool,
@@ -40,7 +40,7 @@ struct Doubt {
     paused_until: Instant,
 }
 
-impl State {
+impl Readiness {
     fn paused_until(&self) -> Option<Instant> {
         self.doubt.as_ref().map(|doubt| doubt.paused_until).filter(|until| clock::now() < *until)
     }
@@ -52,7 +52,7 @@ impl Exchange {
             troubles: Troubles::new(name.clone()),
             name,
             lane: Mutex::default(),
-            state: watch::Sender::default(),
+            readiness: watch::Sender::default(),
             finding_out: Mutex::default(),
         })
     }
@@ -77,24 +77,24 @@ impl Exchange {
 
     /// Whether copies may be sent to it now. `finds_out`: one that finds out whether it takes any.
     pub(super) fn is_ready(&self, finds_out: bool) -> bool {
-        let state = self.state.borrow();
-        !state.is_under_repair
-            && state.paused_until().is_none()
-            && (finds_out || state.doubt.is_none())
+        let readiness = self.readiness.borrow();
+        !readiness.is_under_repair
+            && readiness.paused_until().is_none()
+            && (finds_out || readiness.doubt.is_none())
     }
 
     /// Returns when copies may be sent to it.
     pub(super) async fn ready(&self) {
-        let mut state = self.state.subscribe();
+        let mut readiness = self.readiness.subscribe();
         loop {
             let (paused_until, is_under_repair) = {
-                let state = state.borrow_and_update();
-                (state.paused_until(), state.is_under_repair)
+                let readiness = readiness.borrow_and_update();
+                (readiness.paused_until(), readiness.is_under_repair)
             };
             match paused_until {
                 Some(until) => tokio::time::sleep_until(until.into()).await,
                 // `self` owns the sender, so this cannot fail.
-                None if is_under_repair => drop(state.changed().await),
+                None if is_under_repair => drop(readiness.changed().await),
                 None => return,
             }
         }
@@ -103,7 +103,7 @@ impl Exchange {
     /// If it is in doubt, returns when it is this copy's turn to find out whether it takes copies
     /// again, and the turn.
     pub(super) async fn find_out(&self) -> Option<MutexGuard<'_, ()>> {
-        let is_doubtful = || self.state.borrow().doubt.is_some();
+        let is_doubtful = || self.readiness.borrow().doubt.is_some();
         if !is_doubtful() {
             return None;
         }
@@ -114,14 +114,14 @@ impl Exchange {
     /// It has shown that it takes no copies. During a pause this restarts the pause but counts
     /// nothing, because several copies show it together.
     pub(super) fn mark_in_doubt(&self) {
-        self.state.send_modify(|state| {
+        self.readiness.send_modify(|readiness| {
             let since = clock::now();
-            let failures = match &state.doubt {
+            let failures = match &readiness.doubt {
                 Some(doubt) if since < doubt.paused_until => doubt.failures,
                 Some(doubt) => doubt.failures.saturating_add(1),
                 None => 1,
             };
-            state.doubt =
+            readiness.doubt =
                 Some(Doubt { failures, since, paused_until: since + pause(failures - 1) });
         });
     }
@@ -129,8 +129,9 @@ impl Exchange {
     /// The broker has answered a copy that was sent at this time. This ends the doubt, unless the
     /// exchange has shown since then that it takes no copies.
     pub(super) fn clear_doubt(&self, sent_at: Instant) {
-        self.state
-            .send_if_modified(|state| state.doubt.take_if(|doubt| doubt.since < sent_at).is_some());
+        self.readiness.send_if_modified(|readiness| {
+            readiness.doubt.take_if(|doubt| doubt.since < sent_at).is_some()
+        });
     }
 
     /// A copy was confirmed on a lane of its own. If the shared lane may go on refusing, another
@@ -142,8 +143,19 @@ impl Exchange {
         }
     }
 
+    /// A copy on this lane was given up although its answer was overdue, as when a quorum queue has
+    /// no majority. If the lane is the shared one, another takes its place. So the lane closes when
+    /// nobody waits for its other answers, and with it ends what client and broker keep of such
+    /// copies: otherwise that would grow by each message after each ack timeout.
+    pub(super) fn retire_lane(&self, lane: &Lane) {
+        // If the lock is taken, a lane is being opened.
+        if let Ok(mut present) = self.lane.try_lock() {
+            present.take_if(|present| present.is(lane));
+        }
+    }
+
     pub(super) fn request_repair(&self) {
-        self.state.send_modify(|state| state.needs_repair = true);
+        self.readiness.send_modify(|readiness| readiness.needs_repair = true);
     }
 
     /// A repair begins. An exchange whose bindings are incomplete may send a copy to the stray
@@ -152,11 +164,12 @@ impl Exchange {
     /// meanwhile is stored nowhere, so it can be sent again without a duplicate; it asks for
     /// another repair.
     pub(super) fn begin_repair(&self) {
-        self.state
-            .send_modify(|state| state.is_under_repair = std::mem::take(&mut state.needs_repair));
+        self.readiness.send_modify(|readiness| {
+            readiness.is_under_repair = std::mem::take(&mut readiness.needs_repair)
+        });
     }
 
     pub(super) fn end_repair(&self) {
-        self.state.send_modify(|state| state.is_under_repair = false);
+        self.readiness.send_modify(|readiness| readiness.is_under_repair = false);
     }
 }

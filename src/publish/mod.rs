@@ -14,7 +14,6 @@
 
 mod copy_publisher;
 mod exchange;
-mod patience;
 mod publishing_connection;
 mod retries;
 mod shared;

@@ -11,7 +11,7 @@ use futures_util::{FutureExt, StreamExt};
 use lapin::Event;
 use tokio::sync::{oneshot, watch};
 
-use super::retries::Suspicion;
+use super::retries::Guilt;
 use crate::broker::channel::is_replaced;
 use crate::broker::client::Connection;
 use crate::broker::lane::cause::{Blame, Cause};
@@ -302,14 +302,14 @@ impl PublishingConnection {
 
     /// Whether a copy that was sent at this time may be why the connection has ended, or else its
     /// lane.
-    pub(super) fn suspicion(&self, sent_at: Instant) -> Suspicion {
+    pub(super) fn guilt(&self, sent_at: Instant) -> Guilt {
         let ended_at = self.end.borrow().as_ref().map_or_else(clock::now, |(_, at)| *at);
         let is_recent = |at: Instant| ended_at.saturating_duration_since(at) < USUAL_ANSWER_TIME;
         let last_send = *lock(&self.last_send);
         match (is_recent(sent_at), is_recent(last_send)) {
-            (true, _) => Suspicion::Likely,
-            (false, true) => Suspicion::Unlikely,
-            (false, false) => Suspicion::Possible,
+            (true, _) => Guilt::Likely,
+            (false, true) => Guilt::Unlikely,
+            (false, false) => Guilt::Possible,
         }
     }
 

@@ -31,7 +31,7 @@ pub(super) struct Retries {
 
 /// Whether a copy may be why its lane or its connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Suspicion {
+pub(super) enum Guilt {
     /// It had been under way for longer than that takes. It may be stored.
     Unlikely,
     /// So had everything else, as when the broker reads what an alarm held up.
@@ -42,7 +42,7 @@ pub(super) enum Suspicion {
 
 /// What to do after a send that was not confirmed.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Verdict {
+pub(super) struct Reaction {
     pub(super) next: Next,
     /// Whether an operator should know of this.
     pub(super) is_trouble: bool,
@@ -72,34 +72,34 @@ impl Retries {
         self.may_be_stored
     }
 
-    /// `suspicion`: whether this copy may be why its lane or its connection ended, if one did.
-    pub(super) fn after(&mut self, why: &NotTaken, suspicion: Suspicion) -> Verdict {
+    /// `guilt`: whether this copy may be why its lane or its connection ended, if one did.
+    pub(super) fn after(&mut self, why: &NotTaken, guilt: Guilt) -> Reaction {
         self.may_be_stored |= matches!(why, NotTaken::LaneClosed(_) | NotTaken::Disconnected(_));
-        let verdict = |next, is_trouble, takes_none| Verdict { next, is_trouble, takes_none };
+        let reaction = |next, is_trouble, takes_none| Reaction { next, is_trouble, takes_none };
         match why {
             // 3.10 keeps refusing on an old lane even after the queue's limit is removed.
             NotTaken::Refused | NotTaken::Returned => {
-                verdict(self.after_pause(Way::OwnLane), true, false)
+                reaction(self.after_pause(Way::OwnLane), true, false)
             }
-            NotTaken::NotSent => verdict(Next::Again, false, false),
-            NotTaken::NoLane(_) if self.way == Way::SharedLane => verdict(Next::Again, true, true),
-            NotTaken::NoLane(_) => verdict(self.after_pause(self.way), true, false),
+            NotTaken::NotSent => reaction(Next::Again, false, false),
+            NotTaken::NoLane(_) if self.way == Way::SharedLane => reaction(Next::Again, true, true),
+            NotTaken::NoLane(_) => reaction(self.after_pause(self.way), true, false),
             NotTaken::LaneClosed(cause) => {
                 let blame = cause.blame();
-                verdict(self.after_close(blame, suspicion), true, blame == Blame::Exchange)
+                reaction(self.after_close(blame, guilt), true, blame == Blame::Exchange)
             }
             NotTaken::Disconnected(cause) => {
-                let (next, is_trouble) = self.after_disconnect(cause.blame(), suspicion);
-                verdict(next, is_trouble, false)
+                let (next, is_trouble) = self.after_disconnect(cause.blame(), guilt);
+                reaction(next, is_trouble, false)
             }
         }
     }
 
-    fn after_close(&mut self, blame: Blame, suspicion: Suspicion) -> Next {
+    fn after_close(&mut self, blame: Blame, guilt: Guilt) -> Next {
         match (self.way, blame) {
             // The exchange refused it, or one after it, so it waits for the exchange with the
             // others.
-            (Way::SharedLane, Blame::Exchange) if suspicion == Suspicion::Likely => Next::Again,
+            (Way::SharedLane, Blame::Exchange) if guilt == Guilt::Likely => Next::Again,
             // Any copy on the lane may be to blame, so each gets a lane of its own, even if the
             // cause blames no copy: lapin does not always know why a channel ended. So does a copy
             // that was slow: it may be stored, and must not be sent again at each close of the
@@ -111,20 +111,18 @@ impl Retries {
     }
 
     /// Also returns whether an operator should know of it.
-    fn after_disconnect(&mut self, blame: Blame, suspicion: Suspicion) -> (Next, bool) {
-        match (suspicion, self.way, blame) {
+    fn after_disconnect(&mut self, blame: Blame, guilt: Guilt) -> (Next, bool) {
+        match (guilt, self.way, blame) {
             // It is not known which copy it was: this one may have reached the broker late, or the
             // broker may have failed at something slower than reading a copy. The pause limits how
             // often that can recur.
-            (Suspicion::Unlikely, _, Blame::Unknown | Blame::Copy) => {
+            (Guilt::Unlikely, _, Blame::Unknown | Blame::Copy) => {
                 (self.after_pause(Way::OwnLane), false)
             }
             // It had its time with nothing beside it.
-            (Suspicion::Unlikely, Way::NothingBeside, _) => (self.at_once(Way::OwnLane), false),
-            (Suspicion::Unlikely, ..) | (_, _, Blame::Nobody | Blame::Exchange) => {
-                (Next::Again, false)
-            }
-            (Suspicion::Likely, Way::NothingBeside, Blame::Copy) => {
+            (Guilt::Unlikely, Way::NothingBeside, _) => (self.at_once(Way::OwnLane), false),
+            (Guilt::Unlikely, ..) | (_, _, Blame::Nobody | Blame::Exchange) => (Next::Again, false),
+            (Guilt::Likely, Way::NothingBeside, Blame::Copy) => {
                 (self.closed_alone(Way::NothingBeside), true)
             }
             (_, Way::NothingBeside, _) => (self.after_pause(Way::NothingBeside), true),
@@ -152,7 +150,7 @@ impl Retries {
 
 #[cfg(test)]
 mod tests {
-    use super::Suspicion::{Likely, Possible, Unlikely};
+    use super::Guilt::{Likely, Possible, Unlikely};
     use super::*;
     use crate::broker::lane::cause::Cause;
 
@@ -176,13 +174,13 @@ mod tests {
 
     /// What to do if a copy was not taken that was sent lately in this way, and how it is sent
     /// next.
-    fn after(way: Way, why: &NotTaken) -> (Verdict, Way) {
-        after_suspicion(way, why, Likely)
+    fn after(way: Way, why: &NotTaken) -> (Reaction, Way) {
+        after_guilt(way, why, Likely)
     }
 
-    fn after_suspicion(way: Way, why: &NotTaken, suspicion: Suspicion) -> (Verdict, Way) {
+    fn after_guilt(way: Way, why: &NotTaken, guilt: Guilt) -> (Reaction, Way) {
         let mut retries = in_way(way);
-        (retries.after(why, suspicion), retries.way())
+        (retries.after(why, guilt), retries.way())
     }
 
     #[test]
@@ -192,8 +190,8 @@ mod tests {
                 let mut retries = in_way(way);
                 for tries in 0..3 {
                     let next = Next::AfterPause { tries };
-                    let verdict = Verdict { next, is_trouble: true, takes_none: false };
-                    assert_eq!(retries.after(&why, Likely), verdict);
+                    let reaction = Reaction { next, is_trouble: true, takes_none: false };
+                    assert_eq!(retries.after(&why, Likely), reaction);
                     assert_eq!(retries.way(), Way::OwnLane);
                 }
             }
@@ -203,27 +201,27 @@ mod tests {
     #[test]
     fn after_a_close_over_the_exchange_copies_wait_for_it_and_a_slow_one_gets_its_own_lane() {
         for code in [403, 404] {
-            let verdict = |next| Verdict { next, is_trouble: true, takes_none: true };
+            let reaction = |next| Reaction { next, is_trouble: true, takes_none: true };
             let paused = Next::AfterPause { tries: 0 };
             assert_eq!(
                 after(Way::SharedLane, &closed(code)),
-                (verdict(Next::Again), Way::SharedLane)
+                (reaction(Next::Again), Way::SharedLane)
             );
             for slow in [Unlikely, Possible] {
                 assert_eq!(
-                    after_suspicion(Way::SharedLane, &closed(code), slow),
-                    (verdict(Next::Again), Way::OwnLane)
+                    after_guilt(Way::SharedLane, &closed(code), slow),
+                    (reaction(Next::Again), Way::OwnLane)
                 );
             }
-            assert_eq!(after(Way::OwnLane, &closed(code)), (verdict(paused), Way::OwnLane));
+            assert_eq!(after(Way::OwnLane, &closed(code)), (reaction(paused), Way::OwnLane));
         }
     }
 
     #[test]
     fn after_a_close_that_blames_no_exchange_each_copy_gets_its_own_lane_at_once() {
         for code in [406, 320, 541] {
-            let verdict = Verdict { next: Next::Again, is_trouble: true, takes_none: false };
-            assert_eq!(after(Way::SharedLane, &closed(code)), (verdict, Way::OwnLane));
+            let reaction = Reaction { next: Next::Again, is_trouble: true, takes_none: false };
+            assert_eq!(after(Way::SharedLane, &closed(code)), (reaction, Way::OwnLane));
         }
     }
 
@@ -260,7 +258,7 @@ mod tests {
     #[test]
     fn a_copy_that_may_have_broken_the_connection_is_tried_with_nothing_beside_it() {
         for way in [Way::SharedLane, Way::OwnLane] {
-            for (code, suspicion, expected) in [
+            for (code, guilt, expected) in [
                 (Some(501), Likely, Way::NothingBeside),
                 (Some(501), Possible, Way::NothingBeside),
                 (Some(541), Likely, Way::NothingBeside),
@@ -268,13 +266,13 @@ mod tests {
                 (None, Likely, way),
             ] {
                 let why = NotTaken::Disconnected(Cause { code, ..Cause::of("") });
-                let (verdict, way) = after_suspicion(way, &why, suspicion);
-                assert_eq!((verdict.next, way), (Next::Again, expected), "{code:?} {suspicion:?}");
+                let (reaction, way) = after_guilt(way, &why, guilt);
+                assert_eq!((reaction.next, way), (Next::Again, expected), "{code:?} {guilt:?}");
             }
             for code in [501, 541] {
-                let (verdict, way) = after_suspicion(way, &disconnected(code), Unlikely);
+                let (reaction, way) = after_guilt(way, &disconnected(code), Unlikely);
                 assert_eq!(
-                    (verdict.next, way),
+                    (reaction.next, way),
                     (Next::AfterPause { tries: 0 }, Way::OwnLane),
                     "it is not known which copy it was: {code}"
                 );
@@ -286,15 +284,15 @@ mod tests {
     fn a_copy_is_sent_alone_until_it_had_its_time_and_only_what_it_alone_can_have_broken_counts() {
         let alone = Way::NothingBeside;
         let again =
-            |way| (Verdict { next: Next::Again, is_trouble: false, takes_none: false }, way);
-        assert_eq!(after_suspicion(alone, &disconnected(320), Likely), again(alone));
-        assert_eq!(after_suspicion(alone, &disconnected(320), Unlikely), again(Way::OwnLane));
-        for (code, suspicion) in [(501, Possible), (541, Possible), (541, Likely)] {
+            |way| (Reaction { next: Next::Again, is_trouble: false, takes_none: false }, way);
+        assert_eq!(after_guilt(alone, &disconnected(320), Likely), again(alone));
+        assert_eq!(after_guilt(alone, &disconnected(320), Unlikely), again(Way::OwnLane));
+        for (code, guilt) in [(501, Possible), (541, Possible), (541, Likely)] {
             let mut retries = in_way(alone);
             for tries in 0..10 {
                 let next = Next::AfterPause { tries };
-                let verdict = Verdict { next, is_trouble: true, takes_none: false };
-                assert_eq!(retries.after(&disconnected(code), suspicion), verdict);
+                let reaction = Reaction { next, is_trouble: true, takes_none: false };
+                assert_eq!(retries.after(&disconnected(code), guilt), reaction);
                 assert_eq!(retries.way(), alone);
             }
         }
@@ -309,11 +307,11 @@ mod tests {
 
     #[test]
     fn if_no_shared_lane_opens_the_whole_exchange_waits_and_for_an_own_lane_only_its_copy() {
-        let verdict = |next, takes_none| Verdict { next, is_trouble: true, takes_none };
+        let reaction = |next, takes_none| Reaction { next, is_trouble: true, takes_none };
         let why = NotTaken::NoLane(cause(504));
-        assert_eq!(after(Way::SharedLane, &why), (verdict(Next::Again, true), Way::SharedLane));
+        assert_eq!(after(Way::SharedLane, &why), (reaction(Next::Again, true), Way::SharedLane));
         let paused = Next::AfterPause { tries: 0 };
-        assert_eq!(after(Way::OwnLane, &why), (verdict(paused, false), Way::OwnLane));
+        assert_eq!(after(Way::OwnLane, &why), (reaction(paused, false), Way::OwnLane));
     }
 
     #[test]
@@ -335,8 +333,8 @@ mod tests {
     #[test]
     fn what_was_not_sent_is_sent_in_the_same_way_at_once() {
         for way in WAYS {
-            let verdict = Verdict { next: Next::Again, is_trouble: false, takes_none: false };
-            assert_eq!(after(way, &NotTaken::NotSent), (verdict, way));
+            let reaction = Reaction { next: Next::Again, is_trouble: false, takes_none: false };
+            assert_eq!(after(way, &NotTaken::NotSent), (reaction, way));
         }
     }
 }

@@ -18,11 +18,11 @@ pub(super) const CHECK_RECOVERY_EVERY: Duration = Duration::from_secs(5);
 /// recovered.
 pub(super) struct Troubles {
     exchange: String,
-    state: Mutex<State>,
+    episode: Mutex<Episode>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct Episode {
     /// How many copies are in trouble.
     copies: usize,
     logged: Vec<String>,
@@ -35,7 +35,7 @@ struct State {
 
 impl Troubles {
     pub(super) fn new(exchange: String) -> Self {
-        Self { exchange, state: Mutex::default() }
+        Self { exchange, episode: Mutex::default() }
     }
 
     /// Logs it if the exchange has recovered.
@@ -50,19 +50,19 @@ impl Troubles {
 
     /// Whether the exchange has recovered. If so, the next trouble is news.
     fn take_recovery(&self) -> bool {
-        let mut state = lock(&self.state);
+        let mut episode = lock(&self.episode);
         let is_calm =
-            state.calm_since.is_some_and(|since| clock::elapsed(since) >= RECOVERED_AFTER);
-        let has_recovered = is_calm && state.has_accepted;
+            episode.calm_since.is_some_and(|since| clock::elapsed(since) >= RECOVERED_AFTER);
+        let has_recovered = is_calm && episode.has_accepted;
         if has_recovered {
-            *state = State::default();
+            *episode = Episode::default();
         }
         has_recovered
     }
 
     /// The broker has accepted a copy.
     pub(super) fn accepted(&self) {
-        lock(&self.state).has_accepted = true;
+        lock(&self.episode).has_accepted = true;
     }
 }
 
@@ -91,12 +91,12 @@ impl<'a> CopyTrouble<'a> {
 
     /// Logs this, if it is new for the exchange.
     fn note(&mut self, line: String, answer: Option<&str>) {
-        let mut state = lock(&self.of.state);
-        state.copies += usize::from(!std::mem::replace(&mut self.is_counted, true));
-        (state.calm_since, state.has_accepted) = (None, false);
-        if !state.logged.contains(&line) {
+        let mut episode = lock(&self.of.episode);
+        episode.copies += usize::from(!std::mem::replace(&mut self.is_counted, true));
+        (episode.calm_since, episode.has_accepted) = (None, false);
+        if !episode.logged.contains(&line) {
             tracing::warn!(exchange = self.of.exchange, answer, "{line}");
-            state.logged.push(line);
+            episode.logged.push(line);
         }
     }
 }
@@ -104,9 +104,9 @@ impl<'a> CopyTrouble<'a> {
 impl Drop for CopyTrouble<'_> {
     fn drop(&mut self) {
         if self.is_counted {
-            let mut state = lock(&self.of.state);
-            state.copies -= 1;
-            state.calm_since = (state.copies == 0).then(clock::now);
+            let mut episode = lock(&self.of.episode);
+            episode.copies -= 1;
+            episode.calm_since = (episode.copies == 0).then(clock::now);
         }
     }
 }

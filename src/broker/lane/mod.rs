@@ -77,6 +77,10 @@ impl Lane {
         self.connection.is_open() && !self.requests.is_closed()
     }
 
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        self.requests.same_channel(&other.requests)
+    }
+
     pub(crate) fn connection(&self) -> &Arc<dyn Connection> {
         &self.connection
     }

@@ -3,11 +3,27 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use super::SETTLED_WITHIN;
+use super::proof::CRASHES_WITHIN;
+use super::rules::Rules;
+use super::suspicion::is_near_limit;
+
+/// How long the settlement of a delivery whose handler has ended may take before others go on
+/// without it: other suspects, and what is behind it in its queue. The broker may not confirm its
+/// copy.
+pub(super) const SETTLED_WITHIN: Duration = Duration::from_secs(10);
 
 /// How long an ack may take to leave the process. If the process dies before, the broker never sees
 /// the ack.
 pub(super) const ACK_FLUSH_TIME: Duration = Duration::from_millis(50);
+
+/// How long a suspect has the process to itself at most: the more often it came back, the longer.
+pub(super) fn isolated_for(rules: &Rules, count: u32) -> Duration {
+    if is_near_limit(count, rules.delivery_limit) {
+        return rules.start_limit;
+    }
+    let longer = 4u32.saturating_pow(count.saturating_sub(1));
+    CRASHES_WITHIN.saturating_mul(longer).min(rules.start_limit)
+}
 
 /// Whether a suspect has the process to itself, and when the next one may.
 #[derive(Debug, Default)]

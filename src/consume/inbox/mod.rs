@@ -6,13 +6,13 @@
 //! delivery limit is parked. The inbox ensures that a message that kills its process is parked
 //! alone:
 //!
-//! - **While little is proven, messages are taken one by one** ([`gets`]), from one queue after the
+//! - **While little is proven, messages are taken one by one** ([`taking`], [`gets`]), from one queue after the
 //!   other: a crash then charges only the one that caused it. A queue that is empty is subscribed to
 //!   with a prefetch of one, and one that brings a fresh message, which no crash can have given
 //!   back, with one for each handler. After a suspect this takes longer, and the process holds at
 //!   most an eighth of what it has settled since.
 //! - **Suspects** ([`suspicion`]) run first, one at a time, and nothing else is taken or started
-//!   meanwhile. So every subscription ends before a suspect starts.
+//!   meanwhile ([`starting`]). So every subscription ends before a suspect starts.
 //!   What those subscriptions brought can afford one more charge. A suspect stays alone until it is
 //!   settled, because a crash by the next one would charge it. Its copy may be refused for a long
 //!   time, so [the wait is bounded](isolation).
@@ -89,22 +89,24 @@ mod proof;
 mod queue_inbox;
 mod requeued;
 mod rules;
+mod starting;
 mod suspicion;
+mod taking;
 #[cfg(test)]
 mod tests;
 
 use std::time::{Duration, Instant};
 
 use agenda::Agenda;
-use gets::{Gets, Head};
+use gets::Gets;
 use isolation::Isolation;
 use proof::Proof;
 use queue_inbox::{QueueInbox, Running};
 pub(crate) use requeued::Fingerprint;
 pub(crate) use rules::Rules;
 pub(crate) use suspicion::is_near_limit;
-
-use crate::consume::line::Line;
+use taking::Phase;
+pub(crate) use taking::Take;
 
 /// All deliveries that a process holds, of all its queues.
 #[derive(Debug)]
@@ -130,15 +132,6 @@ impl QueueIndex {
     }
 }
 
-/// How a queue's deliveries are to be taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Take {
-    /// Without a subscription, a single message is asked for.
-    One,
-    /// By subscriptions with this prefetch, all together; 0: there are none.
-    Window(u16),
-}
-
 /// A started handler's delivery, until it is settled.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "its slot is taken until it is given to Inbox::finish or Inbox::hold"]
@@ -146,28 +139,6 @@ pub(crate) struct Ticket {
     number: u64,
     queue: usize,
 }
-
-/// What the process knows about what its queues may bring.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    /// A suspect is here: nothing is taken.
-    Suspect,
-    /// Little is proven: queues open one after the other.
-    OneByOne,
-    /// Little is proven since a suspect came. `is_idle`: all queues that were asked are empty, so
-    /// they may be subscribed to.
-    Shaken { is_idle: bool },
-    /// Enough is proven.
-    Open,
-}
-
-/// How long suspects wait for subscriptions to end. The broker may not answer.
-const ENDED_WITHIN: Duration = Duration::from_secs(2);
-
-/// How long the settlement of a delivery whose handler has ended may take before others go on
-/// without it: other suspects, and what is behind it in its queue. The broker may not confirm its
-/// copy.
-const SETTLED_WITHIN: Duration = Duration::from_secs(10);
 
 impl<T> Inbox<T> {
     /// `draw` is any random number, so that processes that start together do not all begin with the
@@ -196,35 +167,6 @@ impl<T> Inbox<T> {
     /// returned.
     pub(crate) fn next_changed(&mut self) -> Option<QueueIndex> {
         self.agenda.next_changed().map(QueueIndex)
-    }
-
-    /// How the queue's deliveries are to be taken now.
-    ///
-    /// If its subscriptions have a smaller prefetch, add one. If they have a larger one, ask
-    /// [`ends_at`](Self::ends_at) when to cancel all of them, take what is under way, and subscribe
-    /// again. Report both with [`subscribed`](Self::subscribed), and the answer to a get with
-    /// [`got`](Self::got). What a cancelled subscription brought stays here and can still be
-    /// settled. Ask only after [`start`](Self::start) has returned `None`.
-    pub(crate) fn take(&self, index: QueueIndex, now: Instant) -> Take {
-        let queue = &self.queues[index.0];
-        if queue.rules.line == Line::Ordered {
-            return Take::Window(queue.rules.prefetch);
-        }
-        if queue.is_asked() {
-            return Take::One;
-        }
-        let open = self.proof.window(queue.rules.concurrency);
-        let most = match (self.phase, queue.head()) {
-            (Phase::Suspect, _) => 0,
-            (Phase::Open, _) | (Phase::OneByOne, Head::Fresh) => open,
-            (Phase::OneByOne | Phase::Shaken { .. }, _) if !queue.rules.can_get => 1,
-            // Another process may die, and what it held come here.
-            (Phase::OneByOne, Head::Empty) => 1,
-            // One that is subscribed to stays so while others are asked again.
-            (Phase::Shaken { is_idle }, Head::Empty) => u16::from(is_idle || queue.is_subscribed()),
-            (Phase::OneByOne | Phase::Shaken { .. }, _) => 0,
-        };
-        Take::Window(if most > 0 { queue.window(most, now) } else { 0 })
     }
 
     /// A session takes the queue's deliveries from now on.
@@ -309,43 +251,6 @@ impl<T> Inbox<T> {
             self.proof.shake();
         }
         self.note(index.0, now);
-    }
-
-    /// The next handler to start, if one may start now. Call it until it returns `None`.
-    pub(crate) fn start(&mut self, now: Instant) -> Option<(Ticket, T)> {
-        self.pass_time(now);
-        let Some((queue, is_suspect)) = self.next_to_start(now) else {
-            self.ask(now);
-            return None;
-        };
-        let number = self.number();
-        let inbox = &mut self.queues[queue];
-        let item = if is_suspect {
-            inbox.start_suspect(number, now)?
-        } else {
-            inbox.start_plain(number, now)?
-        };
-        let running = inbox.started(number)?;
-        self.proof.started(number, running.says, now);
-        if is_suspect {
-            let limit = suspicion::isolated_for(&inbox.rules, running.redeliveries.count);
-            self.isolation.begin(number, now + limit);
-        }
-        self.note(queue, now);
-        Some((Ticket { number, queue }, item))
-    }
-
-    /// The queue whose delivery starts next, and whether it is a suspect.
-    fn next_to_start(&self, now: Instant) -> Option<(usize, bool)> {
-        if self.isolation.is_in_effect() {
-            return None;
-        }
-        match self.agenda.suspects().next() {
-            None => self.agenda.first_plain().map(|queue| (queue, false)),
-            Some(_) if !self.isolation.lets_suspects_start() => None,
-            Some(_) if self.awaited_until(now).is_some() => None,
-            Some(queue) => Some((queue, true)),
-        }
     }
 
     /// How many deliveries of a message that has just started ended without an answer before this
@@ -509,47 +414,6 @@ impl<T> Inbox<T> {
         self.gets.put(queue, inbox.candidate());
         self.agenda.put(queue, inbox.entry(now));
         self.enter_phase();
-    }
-
-    fn enter_phase(&mut self) {
-        let has_suspects = self.isolation.is_in_effect() || self.agenda.suspects().next().is_some();
-        let phase = match (has_suspects, self.proof.is_shaken(), self.proof.is_scant()) {
-            (true, _, _) => Phase::Suspect,
-            (false, true, _) => Phase::Shaken { is_idle: self.gets.is_idle() },
-            (false, false, true) => Phase::OneByOne,
-            (false, false, false) => Phase::Open,
-        };
-        if std::mem::replace(&mut self.phase, phase) != phase {
-            self.agenda.all_changed();
-        }
-    }
-
-    /// Has the next queue asked for a message, if another message may be taken.
-    fn ask(&mut self, now: Instant) {
-        let is_shaken = match self.phase {
-            Phase::Suspect | Phase::Open => return,
-            Phase::OneByOne => false,
-            Phase::Shaken { .. } => true,
-        };
-        if !self.proof.allows_one_more() {
-            return;
-        }
-        if let Some(queue) = self.gets.ask(is_shaken, now) {
-            self.queues[queue].ask();
-            self.note(queue, now);
-        }
-    }
-
-    /// Until when suspects wait for gets to be answered, for subscriptions to end or, in ordered
-    /// queues, to fill up, if they do. What came later would be charged without having had its
-    /// turn.
-    fn awaited_until(&self, now: Instant) -> Option<Instant> {
-        let suspects = || self.agenda.suspects().map(|queue| &self.queues[queue]);
-        let is_awaiting = self.agenda.has_subscriptions() || self.gets.awaited_until().is_some();
-        let since = suspects().filter_map(QueueInbox::suspects_since).min()?;
-        let ended = Some(since + ENDED_WITHIN).filter(|_| is_awaiting);
-        let filled = suspects().filter_map(QueueInbox::first_fill_until).max();
-        [ended, filled].into_iter().flatten().filter(|until| *until > now).max()
     }
 
     fn number(&mut self) -> u64 {

@@ -5,10 +5,10 @@ mod room;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
-use super::SETTLED_WITHIN;
 use super::agenda::Entry;
 use super::fill_up::FillUp;
 use super::gets::{Candidate, Head};
+use super::isolation::SETTLED_WITHIN;
 use super::lines::{Lines, Place};
 use super::proof::Says;
 use super::requeued::{Fingerprint, Requeued};
@@ -44,7 +44,7 @@ pub(super) struct QueueInbox<T> {
     /// Whether a get has not been answered.
     is_asked: bool,
     head: Head,
-    subscription: Subscription,
+    subscription: Subscribed,
     /// Set from the first [`ends_at`](Self::ends_at) until the end of the subscription is reported.
     ending: Option<FillUp>,
     /// If the queue is ordered: how its subscription fills up after its first delivery.
@@ -104,7 +104,7 @@ struct Held<T> {
 /// The broker counts a subscription's own deliveries against its prefetch, and not those of earlier
 /// ones.
 #[derive(Debug, Default)]
-struct Subscription {
+struct Subscribed {
     number: u64,
     prefetch: u16,
     /// How many of its deliveries are unsettled.
@@ -125,7 +125,7 @@ impl<T> QueueInbox<T> {
             is_open: false,
             is_asked: false,
             head: Head::Unknown,
-            subscription: Subscription { number: GOT + 1, ..Subscription::default() },
+            subscription: Subscribed { number: GOT + 1, ..Subscribed::default() },
             ending: None,
             filling: None,
             returning: Vec::new(),
@@ -143,7 +143,7 @@ impl<T> QueueInbox<T> {
             return;
         }
         self.subscription =
-            Subscription { number: self.subscription.number + 1, prefetch, unsettled: 0 };
+            Subscribed { number: self.subscription.number + 1, prefetch, unsettled: 0 };
         (self.ending, self.filling) = (None, None);
         if prefetch == 0 {
             self.head = Head::Unknown;
@@ -228,10 +228,11 @@ impl<T> QueueInbox<T> {
         self.subscription.prefetch > 0
     }
 
-    /// Since when the oldest suspect is here.
+    /// Since when the oldest suspect that could start is here.
     pub(super) fn suspects_since(&self) -> Option<Instant> {
-        let in_line = || self.suspect_in_line().and_then(|_| self.lines.oldest());
-        self.suspects.values().map(|waiting| waiting.since).min().or_else(in_line)
+        let heads = self.lines.heads().map(|(_, waiting)| waiting);
+        let in_line = heads.filter(|waiting| waiting.is_suspect);
+        self.suspects.values().chain(in_line).map(|waiting| waiting.since).min()
     }
 
     /// What is known of a message that the broker gave back `count` times. One that a lost channel

@@ -1,8 +1,5 @@
 //! Suspicion: which deliveries may have killed a process.
 
-use std::time::Duration;
-
-use super::proof::CRASHES_WITHIN;
 use super::rules::Rules;
 
 /// A suspect with no more headroom than this is isolated for as long as it runs, and at most for as
@@ -63,15 +60,6 @@ pub(super) fn is_suspect(rules: &Rules, redeliveries: Redeliveries) -> bool {
 /// Whether a message that came back this often may be parked soon: few charges are left.
 pub(crate) fn is_near_limit(redeliveries: u32, delivery_limit: u32) -> bool {
     delivery_limit.saturating_sub(redeliveries) <= LAST_CHARGES
-}
-
-/// How long a suspect has the process to itself at most: the more often it came back, the longer.
-pub(super) fn isolated_for(rules: &Rules, count: u32) -> Duration {
-    if is_near_limit(count, rules.delivery_limit) {
-        return rules.start_limit;
-    }
-    let longer = 4u32.saturating_pow(count.saturating_sub(1));
-    CRASHES_WITHIN.saturating_mul(longer).min(rules.start_limit)
 }
 
 /// The order in which suspects run, within a process.

@@ -12,10 +12,12 @@ use std::collections::HashMap;
 
 use proptest::prelude::*;
 
-use super::isolation::ACK_FLUSH_TIME;
+use super::isolation::{ACK_FLUSH_TIME, SETTLED_WITHIN};
 use super::proof::CRASHES_WITHIN;
+use super::starting::ENDED_WITHIN;
 use super::suspicion::Redeliveries;
 use super::*;
+use crate::consume::line::Line;
 use crate::inputs::inputs;
 
 const RULES: Rules = Rules {

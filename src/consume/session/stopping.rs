@@ -2,34 +2,75 @@
 
 use tokio::runtime::Handle;
 
-use super::{CHECK_CHANNEL_EVERY, Session};
+use super::{CHECK_CHANNEL_EVERY, Session, WorkQueue};
 use crate::broker::queued::queued;
 use crate::consume::settler::CLOSE_DELAY;
+use crate::consume::summary::Stopped;
+
+impl WorkQueue {
+    /// Waits for the running handlers, and for the answers to their copies. Those that take too
+    /// long leave their messages to the broker.
+    pub(crate) async fn handlers_end(&self) {
+        let WorkQueue { intake, index, shutdown, context, .. } = self;
+        let ended = intake.idle_but_for(*index, context.left());
+        if tokio::time::timeout_at(shutdown.handlers_until(), ended).await.is_err() {
+            let left = *context.left().borrow();
+            let unfinished = intake.running(*index).saturating_sub(left) as u64;
+            tracing::warn!(
+                queue = %context.config.queue,
+                unfinished,
+                "the grace time is over; leaving messages to the broker"
+            );
+            context.summary.update(|summary| {
+                summary.unfinished += unfinished;
+                summary.stopped = Stopped::GraceOver;
+            });
+        }
+    }
+}
 
 impl Session<'_> {
-    /// Hands back what is not running, after the subscription has ended: otherwise the broker would
-    /// deliver it here again, which 3.10 and 4.0 count.
-    pub(super) async fn hand_back_all(&mut self) {
+    /// Takes nothing any more, and hands back what is not running: after the subscription has ended,
+    /// because otherwise the broker would deliver it here again, which 3.10 and 4.0 count.
+    pub(super) async fn stop_taking(&mut self) {
         if !self.line().allows_single_return() {
             // To cancel, or to give back single messages, would let others overtake them. All go
             // back when the channel closes.
-            let left = self.queue.intake.drain(self.queue.index).len() as u64;
+            let not_running = self.queue.intake.drain(self.queue.index).len() as u64;
             self.queue.context.stopping.cancel();
-            return self.queue.context.summary.update(|summary| summary.handed_back += left);
+            return self.queue.context.summary.update(|summary| summary.handed_back += not_running);
         }
         if let Err(error) = self.unsubscribe().await {
             tracing::debug!(%error, "the channel was gone before the subscription ended");
         }
         // Also if an earlier try to end them got no answer: settling must not wait for that.
         self.queue.intake.subscribed(self.queue.index, 0);
-        let unseen = self.queue.intake.drain(self.queue.index);
-        self.hand_back(&unseen, "the service is stopping");
+        let not_running = self.queue.intake.drain(self.queue.index);
+        self.hand_back(&not_running, "the service is stopping");
         self.queue.context.stopping.cancel();
+    }
+
+    /// Waits for the running handlers, then for their acks to be written.
+    pub(crate) async fn finish(&mut self) {
+        let queue = self.queue;
+        let is_lost = tokio::select! {
+            biased;
+            () = queue.handlers_end() => false,
+            () = self.lost_while_stopping() => true,
+        };
+        if is_lost {
+            // They have nothing to settle any more.
+            queue.handlers_end().await;
+        } else if !self.line().allows_single_return() {
+            self.close().await;
+        } else {
+            queue.shutdown.within(self.flush_settlements()).await;
+        }
     }
 
     /// Returns when the channel is gone while the service is stopping. Then no handler may send a
     /// copy of what the broker has again, and those of an ordered queue end.
-    pub(crate) async fn lost_while_stopping(&mut self) {
+    async fn lost_while_stopping(&mut self) {
         while self.channel.is_open() {
             tokio::time::sleep(CHECK_CHANNEL_EVERY).await;
         }
@@ -40,7 +81,7 @@ impl Session<'_> {
     /// Closes the channel of an ordered queue, which gives back all that it holds in its order
     /// (3.10, 4.0 and 4.3). By then no handler runs here, because the next process gets the
     /// messages at once.
-    pub(crate) async fn close(&self) {
+    pub(super) async fn close(&self) {
         self.session_ended.cancel();
         let Session { queue, channel, .. } = self;
         let settled = async {
@@ -62,7 +103,7 @@ impl Session<'_> {
     /// them, and a little longer for it to apply them. A busy broker reads late, and loses those
     /// that it reads together with the close. Returns false if no answer came: the channel is gone,
     /// or soon will be.
-    pub(crate) async fn flush_settlements(&self) -> bool {
+    async fn flush_settlements(&self) -> bool {
         let is_answered = self.answer("settling", self.settling_channel.round_trip()).await.is_ok();
         if is_answered {
             tokio::time::sleep(CLOSE_DELAY).await;

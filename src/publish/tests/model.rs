@@ -111,9 +111,9 @@ enum Culprit {
 }
 
 #[derive(Clone)]
-pub(super) struct Broker(Arc<Mutex<State>>);
+pub(super) struct Broker(Arc<Mutex<World>>);
 
-pub(super) struct State {
+pub(super) struct World {
     scenario: Scenario,
     pub(super) fates: Vec<Fate>,
     pub(super) moods: [Mood; EXCHANGES],
@@ -205,7 +205,7 @@ fn mock(exchange: ShortString, routing_key: ShortString) -> Delivery {
 impl Broker {
     pub(super) fn new(scenario: &Scenario) -> Self {
         let now = Instant::now();
-        Self(Arc::new(Mutex::new(State {
+        Self(Arc::new(Mutex::new(World {
             scenario: scenario.clone(),
             fates: vec![Fate::default(); scenario.copies.len()],
             moods: [Mood::Open; EXCHANGES],
@@ -223,7 +223,7 @@ impl Broker {
         })))
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, World> {
         self.0.lock().unwrap()
     }
 
@@ -272,7 +272,7 @@ enum Change {
     Weather(Weather),
 }
 
-impl State {
+impl World {
     /// The connection ends: its event is sent, then its requests fail.
     fn closes(&mut self, error: lapin::Error) {
         if let Some(line) = &self.connection {
@@ -303,7 +303,7 @@ impl State {
     }
 }
 
-impl State {
+impl World {
     /// A copy is sent.
     fn sends(&mut self, number: usize, line: usize) {
         let now = Instant::now();

@@ -21,16 +21,16 @@ use crate::lock::lock;
 
 /// Whether the exports of all signals succeed.
 #[derive(Debug, Default)]
-pub(super) struct Health(Mutex<State>);
+pub(super) struct Health(Mutex<Exports>);
 
 #[derive(Debug, Default)]
-struct State {
+struct Exports {
     away_since: Option<Instant>,
-    signals: [SignalState; 3],
+    signals: [SignalExports; 3],
 }
 
 #[derive(Debug, Default, Clone)]
-struct SignalState {
+struct SignalExports {
     failing: bool,
     /// The number of failed exports since the start.
     failures: u64,

@@ -2,7 +2,8 @@
 
 use std::time::Instant;
 
-use super::{Held, QueueInbox, SETTLED_WITHIN, Subscription, is_near_limit};
+use super::super::isolation::SETTLED_WITHIN;
+use super::{Held, QueueInbox, Subscribed, is_near_limit};
 
 impl<T> QueueInbox<T> {
     /// The prefetch that its subscriptions may have, all together, if `open` is the most that what
@@ -54,7 +55,7 @@ impl<T> QueueInbox<T> {
 
     /// Whether all that the subscription may bring has come, and another one could bring more.
     fn may_be_replaced(&self) -> bool {
-        let Subscription { prefetch, .. } = self.subscription;
+        let Subscribed { prefetch, .. } = self.subscription;
         // The cheapest first.
         prefetch > 0
             && self.held.len() + self.running.len() >= usize::from(prefetch)

@@ -78,6 +78,20 @@ fn an_ordered_queue_keeps_its_prefetch_whatever_the_other_queues_bring() {
 }
 
 #[test]
+fn a_suspect_of_an_ordered_queue_waits_for_subscriptions_to_end_however_long_others_are_there() {
+    let (mut inbox, now) = (Inbox::new(0), Instant::now());
+    let (ordered, other) = (inbox.add(Rules { line: Line::Ordered, ..RULES }), inbox.add(RULES));
+    inbox.subscribed(other, 1, now);
+    inbox.arrive(ordered, Some(0), now, 0);
+    let _running = started(&mut inbox, now);
+    let later = now + 2 * ENDED_WITHIN;
+    inbox.arrive(ordered, Some(6), later, 1);
+    assert!(inbox.start(later).is_none(), "what is on its way to the other queue would be charged");
+    inbox.subscribed(other, 0, later);
+    assert_eq!(started(&mut inbox, later + ENDED_WITHIN).1, 1);
+}
+
+#[test]
 fn what_has_waited_between_two_attempts_is_no_suspect_of_an_ordered_queue_unless_it_was_one() {
     let (mut inbox, now) = (Inbox::new(0), Instant::now());
     let queue = inbox.add(Rules { line: Line::Ordered, ..RULES });

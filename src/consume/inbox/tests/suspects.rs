@@ -175,7 +175,7 @@ fn a_start_limit_of_ten_years_is_kept() {
 
 #[test]
 fn the_more_often_a_suspect_came_back_the_longer_it_is_isolated() {
-    let isolated_for = |count| suspicion::isolated_for(&RULES, count).as_secs();
+    let isolated_for = |count| isolation::isolated_for(&RULES, count).as_secs();
     assert_eq!(
         [1, 2, 3, 4, 5, 7, 8].map(isolated_for),
         [10, 40, 160, 640, 900, 900, 900],
