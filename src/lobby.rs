@@ -1,8 +1,8 @@
 //! Where the connections of a small HTTP server wait until they have sent a request.
 //!
 //! Whoever connects and sends nothing would hold a seat for as long as it likes. So the lobby has a
-//! number of seats, and if all are taken, the one that waits longest gives way to whoever comes.
-//! A request that has arrived by then is served all the same: a probe must not go unanswered because
+//! number of seats, and if all are taken, the one that waits longest gives way to whoever comes. A
+//! request that has arrived by then is served all the same: a probe must not go unanswered because
 //! others connect at the same time.
 
 use std::collections::VecDeque;

@@ -1,5 +1,5 @@
-//! Notices that the process did not run for a time, or that its clock was set. Lost connections, and
-//! deadlines that seem to have passed, are hard to understand otherwise.
+//! Notices that the process did not run for a time, or that its clock was set. Lost connections,
+//! and deadlines that seem to have passed, are hard to understand otherwise.
 
 use std::time::Duration;
 
@@ -34,8 +34,8 @@ pub(crate) async fn watch() {
     }
 }
 
-/// So much time has passed between these dates, by a clock that nobody sets and that rests while the
-/// machine is suspended.
+/// So much time has passed between these dates, by a clock that nobody sets and that rests while
+/// the machine is suspended.
 fn notice(passed: Duration, before: Timestamp, after: Timestamp) -> [Option<Noticed>; 2] {
     let still = passed.saturating_sub(EVERY);
     let expected = before + passed;

@@ -42,8 +42,8 @@ pub struct LinkState {
 
 struct Current {
     connection: Option<Arc<dyn Connection>>,
-    /// The last one that was abandoned. Others may still use it, so it keeps its place in a limit of
-    /// connections.
+    /// The last one that was abandoned. Others may still use it, so it keeps its place in a limit
+    /// of connections.
     abandoned: Option<Weak<dyn Connection>>,
     rotation: Rotation,
     /// How many attempts to open a connection have ended.

@@ -60,8 +60,8 @@ pub(crate) async fn check_kind(
 /// The type of a queue, and what the broker said; `None` if it does not tell.
 ///
 /// The broker names the type when it refuses an argument of a consumer. Streams refuse the first
-/// one, and all other types the second (3.10, 4.0 and 4.3). So nothing is consumed, and the question
-/// needs no other permission than consuming does.
+/// one, and all other types the second (3.10, 4.0 and 4.3). So nothing is consumed, and the
+/// question needs no other permission than consuming does.
 async fn kind_of(
     connection: &dyn Connection,
     queue: &str,

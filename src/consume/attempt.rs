@@ -13,8 +13,8 @@ use crate::consume::settled::{settle, settle_uncopied};
 use crate::consume::started::start;
 use crate::consume::taken::Taken;
 
-/// Runs the attempt at a delivery in a task of its own, until `abort` is cancelled. Its slot is free
-/// again when the task ends, or the delivery is held.
+/// Runs the attempt at a delivery in a task of its own, until `abort` is cancelled. Its slot is
+/// free again when the task ends, or the delivery is held.
 pub(crate) fn spawn(taken: Box<Taken>, slot: Slot, abort: CancellationToken) {
     tokio::spawn(run(taken, slot, abort));
 }

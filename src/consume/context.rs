@@ -72,6 +72,18 @@ pub(crate) struct ShortNames {
     pub(crate) park: ShortString,
 }
 
+impl ShortNames {
+    fn of(queue: &str, names: &Names) -> Result<Self, Error> {
+        Ok(Self {
+            queue: short(queue)?,
+            wait: short(&names.wait())?,
+            ladder: short(&names.ladder())?,
+            delay: short(&names.delay())?,
+            park: short(&names.park())?,
+        })
+    }
+}
+
 /// What all queues of a service share.
 pub(crate) struct ServiceParts<'a> {
     pub(crate) settings: &'a Settings,
@@ -117,13 +129,7 @@ impl QueueContext {
         let metrics = QueueMetrics::new(instruments.clone(), queue);
         metrics.consuming(false);
         Ok(Self {
-            addresses: ShortNames {
-                queue: short(queue)?,
-                wait: short(&names.wait())?,
-                ladder: short(&names.ladder())?,
-                delay: short(&names.delay())?,
-                park: short(&names.park())?,
-            },
+            addresses: ShortNames::of(queue, &names)?,
             tracer: QueueTracer::new(
                 queue,
                 server.as_ref(),

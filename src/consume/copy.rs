@@ -18,8 +18,8 @@ use crate::wire::{HeadersTooLarge, Resting};
 pub(crate) struct WrittenCopy {
     pub(crate) outgoing: Arc<Outgoing>,
     /// Only if headers that did not fit were appended to the body, which may make it too large for
-    /// the broker. Published if `outgoing` is unpublishable: the message's own body, without rehop's
-    /// headers.
+    /// the broker. Published if `outgoing` is unpublishable: the message's own body, without
+    /// rehop's headers.
     pub(crate) bare: Option<Arc<Outgoing>>,
     /// The queue, or the exchange, that will hold it, as spans and metrics name it.
     pub(crate) destination: String,

@@ -180,8 +180,8 @@ impl Intake {
         let _ = self.running[queue.position()].subscribe().wait_for(|running| *running == 0).await;
     }
 
-    /// Like [`idle`](Self::idle), but ignores so many slots of deliveries that wait only for the end
-    /// of their session.
+    /// Like [`idle`](Self::idle), but ignores so many slots of deliveries that wait only for the
+    /// end of their session.
     pub(crate) async fn idle_but_for(&self, queue: QueueIndex, mut left: watch::Receiver<usize>) {
         let mut running = self.running[queue.position()].subscribe();
         while *running.borrow_and_update() > *left.borrow_and_update() {

@@ -9,9 +9,9 @@ use crate::settings::Order;
 pub(crate) enum Line {
     /// Each stands alone.
     Free,
-    /// Those with the same key are handled in their order. One that went back to its queue alone would
-    /// be overtaken by those behind it. So what the process holds goes back all together, in its
-    /// order, when the channel closes.
+    /// Those with the same key are handled in their order. One that went back to its queue alone
+    /// would be overtaken by those behind it. So what the process holds goes back all together, in
+    /// its order, when the channel closes.
     Ordered,
 }
 

@@ -1,5 +1,6 @@
 //! Why a delivery is not settled as was decided, and what becomes of it instead: how it is settled
-//! without its copy, and how it is handed back as if no handler had seen it. Pure: no I/O, no clock.
+//! without its copy, and how it is handed back as if no handler had seen it. Pure: no I/O, no
+//! clock.
 //!
 //! What the broker counts towards the delivery limit when a message comes back:
 //!

@@ -3,9 +3,9 @@
 
 use crate::topology::Role;
 
-/// Reads
-/// `PRECONDITION_FAILED - inequivalent arg 'x-delivery-limit' for queue 'q' in vhost '/': received '5' but current is '3'`
-/// and its variants, alike on 3.10, 4.0 and 4.3: thing, argument, wanted value, found value.
+/// Reads `PRECONDITION_FAILED - inequivalent arg 'x-delivery-limit' for queue 'q' in vhost '/':
+/// received '5' but current is '3'` and its variants, alike on 3.10, 4.0 and 4.3: thing, argument,
+/// wanted value, found value.
 pub(super) fn inequivalent(text: &str) -> Option<(String, String, String, String)> {
     let rest = text.split_once("inequivalent arg '")?.1;
     let (argument, rest) = rest.split_once("' for ")?;

@@ -51,13 +51,12 @@ impl fmt::Display for QueueKind {
     }
 }
 
-/// The arguments of a consumer by which the broker tells queues of different types. Some arguments of
-/// queues are refused in the same words.
+/// The arguments of a consumer by which the broker tells queues of different types. Some arguments
+/// of queues are refused in the same words.
 const OF_CONSUMERS: [&str; 3] = ["x-priority", "x-stream-offset", "x-consumer-timeout"];
 
-/// Reads
-/// `PRECONDITION_FAILED - invalid arg 'x-priority' for queue 'q' in vhost '/' of queue type rabbit_stream_queue`,
-/// alike on 3.10, 4.0 and 4.3: the queue, and its type.
+/// Reads `PRECONDITION_FAILED - invalid arg 'x-priority' for queue 'q' in vhost '/' of queue type
+/// rabbit_stream_queue`, alike on 3.10, 4.0 and 4.3: the queue, and its type.
 pub(super) fn of_queue_type(text: &str) -> Option<(String, QueueKind)> {
     let (argument, rest) = text.split_once("invalid arg '")?.1.split_once("' for queue '")?;
     if !OF_CONSUMERS.contains(&argument) {

@@ -54,6 +54,7 @@ fn every_kind_of_error_is_taken_with_the_texts_of_its_sources() {
     assert_eq!(in_context.message(), "order 7: declined: no funds");
 }
 
+#[cfg(all(feature = "anyhow", feature = "eyre"))]
 #[test]
 fn the_error_inside_stays_within_reach_of_a_downcast() {
     let boxed: Box<dyn Error + Send + Sync> = Box::new(declined());
@@ -73,6 +74,7 @@ fn the_error_inside_stays_within_reach_of_a_downcast() {
     assert!(Failure::timeout(Duration::from_secs(1)).source().is_none());
 }
 
+#[cfg(all(feature = "anyhow", feature = "eyre"))]
 #[test]
 fn a_class_is_found_for_the_outermost_error_that_has_one() {
     let class = |failure: Failure| failure.classified(&classify()).class().to_owned();

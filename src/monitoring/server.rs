@@ -21,12 +21,12 @@ use super::answer::{Page, answer};
 use crate::lobby::{Guest, Lobby};
 use crate::status::Status;
 
-/// How many connections may be open that have sent no request. A further one closes the oldest: were
-/// it to wait, clients that connect and send nothing would keep the probes from being answered, and
-/// a process that is well would be restarted.
+/// How many connections may be open that have sent no request. A further one closes the oldest:
+/// were it to wait, clients that connect and send nothing would keep the probes from being
+/// answered, and a process that is well would be restarted.
 const SILENT: usize = 256;
-/// How many answers may be under way. Most are sent at once; of those whose clients do not read, the
-/// oldest gives way.
+/// How many answers may be under way. Most are sent at once; of those whose clients do not read,
+/// the oldest gives way.
 const ANSWERS: usize = 32;
 /// How long a client may take to send its request.
 const HEADER_TIME_LIMIT: Duration = Duration::from_secs(2);

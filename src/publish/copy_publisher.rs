@@ -91,9 +91,9 @@ impl CopyPublisher {
     /// Publishes a copy and returns when the broker has confirmed it, however long that takes.
     /// Dropping the future gives the copy up.
     ///
-    /// `stopping`: the copy's queue stops. Then one that was nacked or returned is given up at once,
-    /// and one that cannot be sent [`LAST_CHANCE`] later; the answer to one under way is awaited. If
-    /// a channel or a connection ended while it was under way, it may be stored.
+    /// `stopping`: the copy's queue stops. Then one that was nacked or returned is given up at
+    /// once, and one that cannot be sent [`LAST_CHANCE`] later; the answer to one under way is
+    /// awaited. If a channel or a connection ended while it was under way, it may be stored.
     ///
     /// # Errors
     ///

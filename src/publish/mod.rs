@@ -1,11 +1,11 @@
 //! Publishes copies. Each is retried until it is confirmed, proves unpublishable, or is given up:
 //! by its caller or, if its queue stops, when it is refused or cannot be sent.
 //!
-//! Each exchange has a lane (`broker/lane/`) that all its copies share. If the broker closes it over
-//! the exchange, the exchange is *in doubt*: its copies wait, and after a pause one of them finds
-//! out whether it takes copies again. A copy that was refused, or that may have closed its lane, is
-//! retried on a lane of its own, after growing pauses, so that it neither delays nor duplicates
-//! others. One that may have broken the connection is sent with nothing beside it.
+//! Each exchange has a lane (`broker/lane/`) that all its copies share. If the broker closes it
+//! over the exchange, the exchange is *in doubt*: its copies wait, and after a pause one of them
+//! finds out whether it takes copies again. A copy that was refused, or that may have closed its
+//! lane, is retried on a lane of its own, after growing pauses, so that it neither delays nor
+//! duplicates others. One that may have broken the connection is sent with nothing beside it.
 //!
 //! [`copy_publisher`] is the flow of one copy; [`retries`] decides what the broker's answers mean
 //! for it, without I/O; [`upkeep`] keeps the connection and the topology. Messages that a service

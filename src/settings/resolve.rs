@@ -40,8 +40,8 @@ pub struct QueueConfig {
 
 impl QueueConfig {
     /// Whether the queue's messages wait in wait queues of its own, where they wait in any. By
-    /// default those of an existing queue do: its owner may limit it, and what it then does not take
-    /// would hold up the messages of other queues.
+    /// default those of an existing queue do: its owner may limit it, and what it then does not
+    /// take would hold up the messages of other queues.
     pub fn has_own_wait_queues(&self) -> bool {
         match self.policy.wait_queues {
             Some(wait_queues) => wait_queues == WaitQueues::Own,

@@ -13,7 +13,8 @@ pub const NAMESPACE: &str = "rehop-namespace";
 /// wait elsewhere.
 pub const WAITS_IN: &str = "rehop-waits-in";
 /// The default, 0, changes nothing, but a stream refuses it (3.10, 4.0 and 4.3): without it, a work
-/// queue that somebody replaces by a stream would be consumed, and what fails would never come again.
+/// queue that somebody replaces by a stream would be consumed, and what fails would never come
+/// again.
 const PRIORITY: &str = "x-priority";
 /// In milliseconds. 4.3 obeys it for quorum queues, whatever the queue, a policy or the node say,
 /// and refuses it for classic ones; 3.10 and 4.0 ignore it.

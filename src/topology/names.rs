@@ -50,8 +50,8 @@ impl Names {
         Self { namespace: self.namespace.clone(), owner: Some(owner) }
     }
 
-    /// The same names, with those among which this wait queue is, and its delay. `None` if it has no
-    /// such name: `ns.wait.0500` is not one that rehop gives.
+    /// The same names, with those among which this wait queue is, and its delay. `None` if it has
+    /// no such name: `ns.wait.0500` is not one that rehop gives.
     pub fn of_wait_queue(&self, queue: &str) -> Option<(Self, Duration)> {
         self.of_delay(queue, &["wait.", "ladder."])
     }

@@ -490,9 +490,9 @@ proptest! {
         }
     }
 
-    /// As after a change of `retry.wait_queues` while messages wait: what is declared is the union of
-    /// before and after, no queue or exchange has other arguments, and the ledger of each copy is
-    /// believed.
+    /// As after a change of `retry.wait_queues` while messages wait: what is declared is the union
+    /// of before and after, no queue or exchange has other arguments, and the ledger of each copy
+    /// is believed.
     #[test]
     fn whosever_wait_queues_messages_wait_in_they_come_home_after_the_setting_has_changed(
         before in strategies(), after in strategies(),

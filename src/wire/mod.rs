@@ -51,8 +51,8 @@ pub(crate) struct Contract {
 pub struct Homes {
     /// The return exchange.
     pub return_exchange: String,
-    /// Begin the names of the exchanges behind the rungs of the ladder that queues share, and of the
-    /// queue's own; the rest is the TTL in milliseconds.
+    /// Begin the names of the exchanges behind the rungs of the ladder that queues share, and of
+    /// the queue's own; the rest is the TTL in milliseconds.
     pub after_prefixes: [String; 2],
     /// The delayed exchange.
     pub delay_exchange: String,

@@ -1,9 +1,9 @@
 //! The priority of a message, which must not decide how long it waits.
 //!
 //! A wait queue ends a wait at its head alone. 4.0 keeps messages of a priority above 4 apart from
-//! the others, and looks at the head of one of the two lines: messages of the other wait until those
-//! before them do. So all copies in a wait queue have a priority of one line. Dead-lettering brings
-//! them back with it: only the handler, and the copies that follow, see the original again.
+//! the others, and looks at the head of one of the two lines: messages of the other wait until
+//! those before them do. So all copies in a wait queue have a priority of one line. Dead-lettering
+//! brings them back with it: only the handler, and the copies that follow, see the original again.
 
 use lapin::BasicProperties;
 use lapin::types::AMQPValue;

@@ -91,8 +91,8 @@ impl Gets {
     }
 
     /// The next queue to ask, if none is being asked: one whose head is unknown or, if `all`, any
-    /// one, so that each has its turn. But if all are empty, none: the broker would be asked without
-    /// end.
+    /// one, so that each has its turn. But if all are empty, none: the broker would be asked
+    /// without end.
     pub(super) fn ask(&mut self, all: bool, now: Instant) -> Option<usize> {
         if self.asked.is_some() || (all && self.is_idle()) {
             return None;

@@ -57,9 +57,9 @@ impl Isolation {
         self.quiet_until = Some(now + ACK_FLUSH_TIME);
     }
 
-    /// The suspect's handler has ended. Until the suspect is settled it keeps the process to itself,
-    /// because the next one may kill the process. This is bounded: while one suspect is unsettled,
-    /// those after it hardly wait, so refused copies do not add up.
+    /// The suspect's handler has ended. Until the suspect is settled it keeps the process to
+    /// itself, because the next one may kill the process. This is bounded: while one suspect is
+    /// unsettled, those after it hardly wait, so refused copies do not add up.
     pub(super) fn handler_ended(&mut self, suspect: u64, start_limit: Duration, now: Instant) {
         if let Some((_, until)) = self.present.as_mut().filter(|(of, _)| *of == suspect) {
             let another_is_unsettled = self.unsettled.iter().any(|other| *other != suspect);

@@ -1,16 +1,16 @@
-//! The inbox: the deliveries that a process holds, of all its queues; how many more it may take; and
-//! which handler starts next.
+//! The inbox: the deliveries that a process holds, of all its queues; how many more it may take;
+//! and which handler starts next.
 //!
 //! A crash charges one delivery to every message that the process holds, of every queue, and they
 //! come back to the heads of their queues (quorum queues of 3.10, 4.0 and 4.3). A message above its
 //! delivery limit is parked. The inbox ensures that a message that kills its process is parked
 //! alone:
 //!
-//! - **While little is proven, messages are taken one by one** ([`taking`], [`gets`]), from one queue after the
-//!   other: a crash then charges only the one that caused it. A queue that is empty is subscribed to
-//!   with a prefetch of one, and one that brings a fresh message, which no crash can have given
-//!   back, with one for each handler. After a suspect this takes longer, and the process holds at
-//!   most an eighth of what it has settled since.
+//! - **While little is proven, messages are taken one by one** ([`taking`], [`gets`]), from one
+//!   queue after the other: a crash then charges only the one that caused it. A queue that is empty
+//!   is subscribed to with a prefetch of one, and one that brings a fresh message, which no crash
+//!   can have given back, with one for each handler. After a suspect this takes longer, and the
+//!   process holds at most an eighth of what it has settled since.
 //! - **Suspects** ([`suspicion`]) run first, one at a time, and nothing else is taken or started
 //!   meanwhile ([`starting`]). So every subscription ends before a suspect starts.
 //!   What those subscriptions brought can afford one more charge. A suspect stays alone until it is
@@ -20,11 +20,11 @@
 //!   what is on its way to it would be charged.
 //! - **A subscription is replaced if all of its deliveries are held between two attempts, or wait
 //!   for the confirm of a copy**, so that messages in the queue are not held up.
-//! - **The window opens with proof** ([`proof`]): with as many deliveries as there are handlers, and
-//!   more as deliveries are settled. What is held between two attempts does not count towards this;
-//!   `prefetch` bounds it.
-//! - **What handlers gave back** ([`requeued`]), and what a lost channel held, is not suspect when it
-//!   comes back: this process survived it.
+//! - **The window opens with proof** ([`proof`]): with as many deliveries as there are handlers,
+//!   and more as deliveries are settled. What is held between two attempts does not count towards
+//!   this; `prefetch` bounds it.
+//! - **What handlers gave back** ([`requeued`]), and what a lost channel held, is not suspect when
+//!   it comes back: this process survived it.
 //! - **Nothing waits too long for a handler** ([`Rules::startable`]): the broker's ack timeout
 //!   charges all that a channel holds (3.10 and 4.0).
 //!

@@ -69,8 +69,8 @@ pub(crate) fn is_near_limit(redeliveries: u32, delivery_limit: u32) -> bool {
 /// message that killed, also by those of queues with lower limits, and would be used up before they
 /// are.
 ///
-/// Equals are charged together. In a fixed order, those behind a message that kills would never run.
-/// So they are shuffled, and run in the reverse order after the next crash: in one of the two
+/// Equals are charged together. In a fixed order, those behind a message that kills would never
+/// run. So they are shuffled, and run in the reverse order after the next crash: in one of the two
 /// processes, each runs before that message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Rank {

@@ -30,8 +30,8 @@ impl WorkQueue {
 }
 
 impl Session<'_> {
-    /// Takes nothing any more, and hands back what is not running: after the subscription has ended,
-    /// because otherwise the broker would deliver it here again, which 3.10 and 4.0 count.
+    /// Takes nothing any more, and hands back what is not running: after the subscription has
+    /// ended, because otherwise the broker would deliver it here again, which 3.10 and 4.0 count.
     pub(super) async fn stop_taking(&mut self) {
         if !self.line().allows_single_return() {
             // To cancel, or to give back single messages, would let others overtake them. All go

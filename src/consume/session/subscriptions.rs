@@ -171,8 +171,8 @@ fn prefetch(take: Take) -> u16 {
     }
 }
 
-/// Whether the queue gives no single messages: it has a single active consumer (405), or is a stream
-/// (540), by RabbitMQ 3.10, 4.0 and 4.3.
+/// Whether the queue gives no single messages: it has a single active consumer (405), or is a
+/// stream (540), by RabbitMQ 3.10, 4.0 and 4.3.
 fn is_refusal(error: &lapin::Error) -> bool {
     match error.kind() {
         lapin::ErrorKind::ProtocolError(answer) => matches!(answer.get_id(), 405 | 540),
