@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | nack | no | yes |
 //! | reject | yes | yes |
-//! | its channel or connection ended | yes | yes |
+//! | the end of its channel, its connection or its process | yes | yes |
 //!
 //! On 4.3 a nack in a queue with delayed retries, as strategy `native` has them, waits.
 

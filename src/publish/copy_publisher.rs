@@ -91,9 +91,9 @@ impl CopyPublisher {
     /// Publishes a copy and returns when the broker has confirmed it, however long that takes.
     /// Dropping the future gives the copy up.
     ///
-    /// `stopping`: the copy's queue stops. Then one that was nacked or returned is given up at
-    /// once, and one that cannot be sent [`LAST_CHANCE`] later; the answer to one under way is
-    /// awaited. If a channel or a connection ended while it was under way, it may be stored.
+    /// `stopping`: the copy's queue stops. Then one that has to pause, as after a nack or a return, is
+    /// given up at once, and one that cannot be sent [`LAST_CHANCE`] later; the answer to one under
+    /// way is awaited. If a channel or a connection ended while it was under way, it may be stored.
     ///
     /// # Errors
     ///
@@ -210,15 +210,11 @@ async fn send(
     in_trouble: &mut CopyTrouble<'_>,
 ) -> Result<(), (NotTaken, Guilt)> {
     let (sent_at, answer) = (connection.note_send(), lane.send_unless_blocked(copy.clone()));
-    let mut overdue = Overdue { exchange, lane, is_overdue: false };
-    let answer = answer_to(&connection, answer, guards, || {
-        in_trouble.unconfirmed();
-        overdue.is_overdue = true;
-    });
-    let answer = answer.await;
-    overdue.is_overdue = false;
+    let mut under_way = UnderWay { exchange, lane, guards: Some(guards), is_answered: false };
+    let answer = answer_to(&connection, answer, &mut under_way, in_trouble).await;
+    under_way.is_answered = true;
     // The lane goes on for as long as somebody waits for its answer.
-    drop(overdue);
+    drop(under_way);
     let answer = match answer {
         Err(NotTaken::LaneClosed(cause)) => Err(connection.not_taken(cause).await),
         answer => answer,
@@ -237,31 +233,32 @@ async fn send(
     answer.map_err(|why| (why, connection.guilt(sent_at)))
 }
 
-/// A copy under way on this lane. Retires the lane if it is dropped while the answer is overdue.
-struct Overdue<'a> {
+/// A copy under way on this lane.
+struct UnderWay<'a> {
     exchange: &'a Exchange,
     lane: Lane,
-    is_overdue: bool,
+    /// Until it is unlikely to break anything any more.
+    guards: Option<Guards<'a>>,
+    is_answered: bool,
 }
 
-impl Drop for Overdue<'_> {
+/// It may have been given up. The answer that did not come by then is not likely to come soon.
+impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
-        if self.is_overdue {
+        if !self.is_answered && self.guards.is_none() {
             self.exchange.retire_lane(&self.lane);
         }
     }
 }
 
-/// Waits for the answer to a copy. Drops `guards` once the copy is unlikely to break anything any
-/// more. Calls `overdue` when the answer should have come, and again after each such time.
-async fn answer_to<T>(
+/// Waits for the answer to a copy. Drops its guards once it is unlikely to break anything any more.
+async fn answer_to(
     connection: &Arc<PublishingConnection>,
     mut answer: impl Future<Output = Result<(), NotTaken>> + Unpin,
-    guards: T,
-    mut overdue: impl FnMut(),
+    under_way: &mut UnderWay<'_>,
+    in_trouble: &mut CopyTrouble<'_>,
 ) -> Result<(), NotTaken> {
-    let (mut guards, mut may_still_break) =
-        (Some(guards), pin!(connection.unblocked_for(USUAL_ANSWER_TIME)));
+    let mut may_still_break = pin!(connection.unblocked_for(USUAL_ANSWER_TIME));
     loop {
         tokio::select! {
             biased;
@@ -271,10 +268,10 @@ async fn answer_to<T>(
                 let answer = timeout(NEWS_LIMIT, answer).await;
                 return answer.unwrap_or(Err(NotTaken::LaneClosed(cause)));
             }
-            () = &mut may_still_break, if guards.is_some() => guards = None,
+            () = &mut may_still_break, if under_way.guards.is_some() => under_way.guards = None,
             () = connection.unblocked_for(connection.answer_timeout) => {
                 // The confirm may still come, and sending the copy again would store it twice.
-                overdue();
+                in_trouble.unconfirmed();
                 connection.probe();
             }
         }

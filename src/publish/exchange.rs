@@ -16,10 +16,18 @@ use crate::clock;
 pub(super) struct Exchange {
     pub(super) name: String,
     pub(super) troubles: Troubles,
-    lane: Mutex<Option<Lane>>,
+    lane: Mutex<SharedLane>,
     readiness: watch::Sender<Readiness>,
     /// Held by the copy that finds out whether the exchange takes copies again.
     finding_out: Mutex<()>,
+}
+
+/// The lane that its copies share.
+#[derive(Default)]
+struct SharedLane {
+    lane: Option<Lane>,
+    /// The next copy opens another one.
+    is_retired: bool,
 }
 
 #[derive(Debug, Default)]
@@ -66,13 +74,22 @@ impl Exchange {
         &self,
         connection: &Arc<PublishingConnection>,
     ) -> Result<Lane, NotTaken> {
-        let mut present = self.lane.lock().await;
-        if let Some(lane) = present.as_ref().filter(|lane| connection.has(lane)) {
+        let mut shared = self.lane.lock().await;
+        let present = shared.lane.clone().filter(|lane| connection.has(lane));
+        if let Some(lane) = &present
+            && !shared.is_retired
+        {
             return Ok(lane.clone());
         }
-        let lane = connection.open_lane().await?;
-        *present = Some(lane.clone());
-        Ok(lane)
+        match (connection.open_lane().await, present) {
+            (Ok(lane), _) => {
+                *shared = SharedLane { lane: Some(lane.clone()), is_retired: false };
+                Ok(lane)
+            }
+            // As at a limit of channels. The old one still carries copies to other queues.
+            (Err(NotTaken::NoLane(_)), Some(retired)) if connection.has(&retired) => Ok(retired),
+            (Err(why), _) => Err(why),
+        }
     }
 
     /// Whether copies may be sent to it now. `finds_out`: one that finds out whether it takes any.
@@ -137,20 +154,21 @@ impl Exchange {
     /// A copy was confirmed on a lane of its own. If the shared lane may go on refusing, another
     /// takes its place.
     pub(super) fn renew_lane(&self) {
-        // If the lock is taken, a lane is being opened.
-        if let Ok(mut present) = self.lane.try_lock() {
-            present.take_if(|lane| lane.has_refused());
-        }
+        self.retire_lane_if(Lane::has_refused);
     }
 
-    /// A copy on this lane was given up although its answer was overdue, as when a quorum queue has
-    /// no majority. If the lane is the shared one, another takes its place. So the lane closes when
-    /// nobody waits for its other answers, and with it ends what client and broker keep of such
-    /// copies: otherwise that would grow by each message after each ack timeout.
+    /// A copy on this lane was given up without an answer, as when a quorum queue has no majority.
+    /// If the lane is the shared one, another takes its place. So the lane closes when nobody waits
+    /// for its other answers, and with it ends what client and broker keep of such copies: otherwise
+    /// that would grow by each message after each ack timeout.
     pub(super) fn retire_lane(&self, lane: &Lane) {
+        self.retire_lane_if(|shared| shared.is(lane));
+    }
+
+    fn retire_lane_if(&self, is_retired: impl Fn(&Lane) -> bool) {
         // If the lock is taken, a lane is being opened.
-        if let Ok(mut present) = self.lane.try_lock() {
-            present.take_if(|present| present.is(lane));
+        if let Ok(mut shared) = self.lane.try_lock() {
+            shared.is_retired |= shared.lane.as_ref().is_some_and(is_retired);
         }
     }
 

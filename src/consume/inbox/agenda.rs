@@ -1,7 +1,7 @@
 //! The agenda: what each queue wants next. It is kept, so that an event costs the same however many
 //! queues there are.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use super::suspicion::Rank;
@@ -28,6 +28,8 @@ pub(super) struct Agenda {
     is_changed: Vec<bool>,
     plain: BTreeSet<usize>,
     suspects: BTreeSet<(Rank, usize)>,
+    /// Since when queues have a suspect that can start.
+    suspects_since: BTreeMap<usize, Instant>,
     times: BTreeSet<(Instant, usize)>,
     subscribed: usize,
 }
@@ -40,7 +42,7 @@ impl Agenda {
     }
 
     /// Something about this queue has changed, and this is what it wants now.
-    pub(super) fn put(&mut self, queue: usize, entry: Entry) {
+    pub(super) fn put(&mut self, queue: usize, entry: Entry, now: Instant) {
         self.change(queue);
         let Some(kept) = self.entries.get_mut(queue) else { return };
         let before = std::mem::replace(kept, entry);
@@ -50,7 +52,15 @@ impl Agenda {
         }
         if before.suspect != entry.suspect {
             before.suspect.map(|rank| self.suspects.remove(&(rank, queue)));
-            entry.suspect.map(|rank| self.suspects.insert((rank, queue)));
+            match entry.suspect {
+                Some(rank) => {
+                    self.suspects.insert((rank, queue));
+                    self.suspects_since.entry(queue).or_insert(now);
+                }
+                None => {
+                    self.suspects_since.remove(&queue);
+                }
+            }
         }
         if before.at != entry.at {
             before.at.map(|at| self.times.remove(&(at, queue)));
@@ -87,6 +97,12 @@ impl Agenda {
     /// Queues with a suspect that can start, the one that runs first before others.
     pub(super) fn suspects(&self) -> impl Iterator<Item = usize> {
         self.suspects.iter().map(|(_, queue)| *queue)
+    }
+
+    /// Since when a suspect can start. Before, it may have been here without a free slot, and what
+    /// it has to wait for is only awaited from then on.
+    pub(super) fn suspects_since(&self) -> Option<Instant> {
+        self.suspects_since.values().min().copied()
     }
 
     pub(super) fn has_subscriptions(&self) -> bool {

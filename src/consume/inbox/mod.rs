@@ -412,7 +412,7 @@ impl<T> Inbox<T> {
     fn note(&mut self, queue: usize, now: Instant) {
         let inbox = &self.queues[queue];
         self.gets.put(queue, inbox.candidate());
-        self.agenda.put(queue, inbox.entry(now));
+        self.agenda.put(queue, inbox.entry(now), now);
         self.enter_phase();
     }
 

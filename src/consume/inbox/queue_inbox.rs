@@ -228,13 +228,6 @@ impl<T> QueueInbox<T> {
         self.subscription.prefetch > 0
     }
 
-    /// Since when the oldest suspect that could start is here.
-    pub(super) fn suspects_since(&self) -> Option<Instant> {
-        let heads = self.lines.heads().map(|(_, waiting)| waiting);
-        let in_line = heads.filter(|waiting| waiting.is_suspect);
-        self.suspects.values().chain(in_line).map(|waiting| waiting.since).min()
-    }
-
     /// What is known of a message that the broker gave back `count` times. One that a lost channel
     /// held comes back with one more, and before anything that is fresh.
     pub(super) fn redeliveries(&mut self, count: u32, item: &impl Fingerprint) -> Redeliveries {
@@ -394,6 +387,11 @@ impl<T> QueueInbox<T> {
 
     pub(super) fn has_slot(&self) -> bool {
         self.running() < usize::from(self.rules.concurrency)
+    }
+
+    #[cfg(test)]
+    pub(super) fn has_suspects(&self) -> bool {
+        self.first_suspect().is_some()
     }
 
     fn first_suspect(&self) -> Option<Rank> {

@@ -53,7 +53,7 @@ impl<T> Inbox<T> {
     pub(super) fn awaited_until(&self, now: Instant) -> Option<Instant> {
         let suspects = || self.agenda.suspects().map(|queue| &self.queues[queue]);
         let is_awaiting = self.agenda.has_subscriptions() || self.gets.awaited_until().is_some();
-        let since = suspects().filter_map(QueueInbox::suspects_since).min()?;
+        let since = self.agenda.suspects_since()?;
         let ended = Some(since + ENDED_WITHIN).filter(|_| is_awaiting);
         let filled = suspects().filter_map(QueueInbox::first_fill_until).max();
         [ended, filled].into_iter().flatten().filter(|until| *until > now).max()

@@ -56,7 +56,7 @@ fn window(inbox: &Inbox<impl Sized>, queue: QueueIndex, now: Instant) -> u16 {
 
 /// Whether anything that is here may have killed a process.
 fn has_suspects(inbox: &Inbox<u64>) -> bool {
-    inbox.queues.iter().any(|queue| queue.suspects_since().is_some())
+    inbox.queues.iter().any(QueueInbox::has_suspects)
 }
 
 /// Settles `times` fresh deliveries, one after the other.

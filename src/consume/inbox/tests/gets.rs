@@ -309,6 +309,7 @@ fn while_only_a_queue_without_room_may_hold_more_the_empty_ones_are_subscribed_t
     assert!(inbox.start(now).is_none());
     assert_eq!(takes(&inbox, queues, now), [NONE, Take::Window(1)]);
     inbox.subscribed(b, 1, now);
+    assert!(inbox.start(due).is_none(), "the other queue's subscription has to end");
     let (suspect, _) = started(&mut inbox, due + ENDED_WITHIN);
     inbox.finish(suspect, due + ENDED_WITHIN);
 }

@@ -219,3 +219,21 @@ fn a_suspect_near_its_limit_keeps_the_process_to_itself_until_the_start_limit() 
     assert!(inbox.start(now + seconds(899)).is_none());
     assert!(inbox.start(now + seconds(900)).is_some());
 }
+
+#[test]
+fn a_suspect_that_waited_long_for_a_slot_still_waits_for_subscriptions_to_end() {
+    let (mut inbox, now) = (Inbox::new(0), Instant::now());
+    let (busy, other) = (inbox.add(Rules { concurrency: 1, ..RULES }), inbox.add(RULES));
+    inbox.arrive(busy, Some(0), now, 0);
+    let (slow, _) = started(&mut inbox, now);
+    inbox.arrive(busy, Some(6), now, 1);
+    prove(&mut inbox, other, 40, now);
+    inbox.subscribed(other, 10, now);
+    let later = now + 3 * ENDED_WITHIN;
+    inbox.finish(slow, later);
+    let quiet = later + ACK_FLUSH_TIME;
+    assert!(inbox.start(quiet).is_none(), "what the other queue brings would be charged");
+    assert_eq!(window(&inbox, other, quiet), 0);
+    inbox.subscribed(other, 0, quiet);
+    assert_eq!(started(&mut inbox, quiet + ACK_FLUSH_TIME).1, 1);
+}
