@@ -2,7 +2,7 @@
 
 use lapin::types::{FieldTable, ShortString};
 
-use crate::arguments::{self, Declaration, Kind};
+use crate::arguments::{self, Declaration, QueueType};
 use crate::broker::{Broker, Timer};
 use crate::error::{Exception, exchange_in_vhost, queue_in_vhost};
 use crate::exchange::{Destination, Exchange, ExchangeType};
@@ -11,7 +11,7 @@ use crate::names::{ChannelId, Name, Publisher, QueueId, count};
 use crate::permissions::{Access, Resource};
 use crate::policy::Settings;
 use crate::protocol::{Event, Method, Time};
-use crate::queue::{Answer, Command, Effect, Queue, Subscription};
+use crate::queue::{Command, ConsumeRequest, Effect, Queue, QueueReply};
 
 /// How long a declaration waits for the counts of a queue whose leader does not answer.
 const COUNT_TIMEOUT: Time = Time::from_millis(250);
@@ -44,7 +44,7 @@ impl Broker {
                     .filter(|_| is_exclusive);
                 let kind = match arguments::kind_of(queue.as_str(), &arguments) {
                     // It is compared with that of the queue.
-                    Err(_) if self.queue_names.contains_key(queue.as_str()) => Kind::Classic,
+                    Err(_) if self.queue_names.contains_key(queue.as_str()) => QueueType::Classic,
                     kind => kind?,
                 };
                 let declaration = Declaration {
@@ -126,7 +126,7 @@ impl Broker {
     ) -> Result<(), Exception> {
         let version = self.version;
         let name = match queue.as_str() {
-            "" if declaration.kind == Kind::Quorum => {
+            "" if declaration.kind == QueueType::Quorum => {
                 let text = "Cannot declare a server-named queue for type rabbit_quorum_queue";
                 return Err(Exception::precondition_failed(text));
             }
@@ -208,12 +208,12 @@ impl Broker {
                 Command::Publish(Some((publisher @ Publisher::Channel(_), sequence)), _) => {
                     Effect::Confirm(*publisher, *sequence, true)
                 }
-                Command::Subscribe(Subscription { channel, .. })
-                | Command::Get(Subscription { channel, .. })
+                Command::Subscribe(ConsumeRequest { channel, .. })
+                | Command::Get(ConsumeRequest { channel, .. })
                 | Command::Cancel(channel, _)
                 | Command::Purge(channel)
                 | Command::Count(channel) => {
-                    Effect::Answer(*channel, Answer::Refused(Exception::no_queue(&queue.name)))
+                    Effect::Reply(*channel, QueueReply::Refused(Exception::no_queue(&queue.name)))
                 }
                 _ => continue,
             };

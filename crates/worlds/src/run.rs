@@ -18,7 +18,7 @@ use crate::network::{Network, OddCopy, Process, Replayed};
 use crate::operator::operate;
 use crate::process::{KEY, NAMESPACE, Shared, USER, serve, settings};
 use crate::record::{Happened, Recorded};
-use crate::scenario::{Fault, FaultKind, MessagePlan, Place, QueuePlan, Scenario};
+use crate::scenario::{AffectedQueues, Fault, FaultKind, MessagePlan, QueuePlan, Scenario};
 
 /// What became of a world.
 #[derive(Debug, Clone, PartialEq)]
@@ -326,15 +326,15 @@ impl Run {
                     shared.network.broker(|broker, now| broker.set_alarm(now, None))
                 });
             }
-            FaultKind::SilentLeader { place, lasts } => {
-                let queues = self.at(place);
+            FaultKind::SilentLeader { queues: affected, lasts } => {
+                let queues = self.names_of(affected);
                 network.broker(|broker, now| {
                     queues.iter().for_each(|name| broker.silence(now, name, now + lasts))
                 });
                 self.silent.extend(queues.into_iter().map(|queue| (queue, shared.now() + lasts)));
             }
-            FaultKind::Full { place, lasts } => {
-                let queues = self.at(place);
+            FaultKind::Full { queues: affected, lasts } => {
+                let queues = self.names_of(affected);
                 let set = |network: &Network, queues: &[String], policy: Option<FieldTable>| {
                     network.broker(|broker, now| {
                         queues
@@ -344,9 +344,9 @@ impl Run {
                 };
                 set(network, &queues, Some(no_more_than(0)));
                 let is_ladder = |queue: &QueuePlan| queue.strategy == WaitStrategy::Ladder;
-                let gets_dead_letters = match place {
-                    Place::Parked(_) | Place::Work(_) => true,
-                    Place::Waits => shared.scenario.queues.iter().any(is_ladder),
+                let gets_dead_letters = match affected {
+                    AffectedQueues::Parked(_) | AffectedQueues::Work(_) => true,
+                    AffectedQueues::Waits => shared.scenario.queues.iter().any(is_ladder),
                 };
                 // 3.10 goes on refusing publishers that it has refused if the limit is removed.
                 // rehop then opens another channel; the worker that dead-letters cannot, so it gets
@@ -446,12 +446,12 @@ impl Run {
     }
 
     /// The queues that break.
-    fn at(&self, place: Place) -> Vec<String> {
+    fn names_of(&self, affected: AffectedQueues) -> Vec<String> {
         let queues = &self.shared.scenario.queues;
-        match place {
-            Place::Work(queue) => vec![queues[queue].name.clone()],
-            Place::Parked(queue) => vec![format!("{}.parked", queues[queue].name)],
-            Place::Waits => self.shared.network.broker(|broker, _| {
+        match affected {
+            AffectedQueues::Work(queue) => vec![queues[queue].name.clone()],
+            AffectedQueues::Parked(queue) => vec![format!("{}.parked", queues[queue].name)],
+            AffectedQueues::Waits => self.shared.network.broker(|broker, _| {
                 let waits = broker.queues().map(|(name, _)| name.to_owned());
                 waits.filter(|name| is_of_waits(name)).collect()
             }),

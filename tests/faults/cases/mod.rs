@@ -9,12 +9,12 @@ mod handler;
 mod hostile;
 mod kill;
 mod limits;
-mod looks;
 mod network;
 mod order;
 mod parked;
 mod poison;
 mod quotas;
+mod repeated_looks;
 mod rolling;
 mod several;
 mod shutdown;
@@ -150,20 +150,20 @@ pub(crate) fn all() -> Vec<Case> {
             stalls::full_and_cut,
         ),
         case(Corner, "the right to park is taken away and given back", stalls::one_right_taken),
-        case(Corner, "parked and stray messages are looked at forty times", looks::without_a_policy),
-        case(Corner, "parked and stray messages are looked at forty times under a limit of two", looks::with_a_policy)
+        case(Corner, "parked and stray messages are looked at forty times", repeated_looks::without_a_policy),
+        case(Corner, "parked and stray messages are looked at forty times under a limit of two", repeated_looks::with_a_policy)
             .long_only(),
-        case(Corner, "parked and stray messages are listed again and again", looks::listed),
+        case(Corner, "parked and stray messages are listed again and again", repeated_looks::listed),
         case(
             Corner,
             "parked and stray messages are listed again and again under a limit of two",
-            looks::listed_under_a_low_limit,
+            repeated_looks::listed_under_a_low_limit,
         )
         .long_only(),
         case(
             Corner,
             "parked messages are listed until a policy's limit, and the warning comes first",
-            looks::listed_under_a_policy,
+            repeated_looks::listed_under_a_policy,
         ),
         case(Corner, "an operator is killed at each step of a replay", parked::kills::in_a_replay).first(),
         case(Corner, "an operator is killed at each step of a discard", parked::kills::in_a_discard).first(),

@@ -15,14 +15,14 @@ pub(super) struct Needs {
     namespace: String,
     #[serde(flatten)]
     pub(super) topology: Topology,
-    limits: Vec<Limits>,
+    limits: Vec<MessageLimits>,
     /// How many queues there are in all.
     queue_count: usize,
 }
 
 /// The upper limits for one message of a queue.
 #[derive(serde::Serialize)]
-struct Limits {
+struct MessageLimits {
     queue: String,
     /// How its messages wait.
     strategy: WaitStrategy,
@@ -48,7 +48,7 @@ impl Needs {
     pub(super) fn of(settings: &Settings) -> anyhow::Result<Self> {
         let limits = settings.queues.iter().map(|queue| {
             let policy = settings.policy(&queue.queue)?;
-            Ok(Limits {
+            Ok(MessageLimits {
                 queue: queue.queue.clone(),
                 max_attempts: policy.max_attempts(),
                 max_deliveries: policy.max_deliveries(),

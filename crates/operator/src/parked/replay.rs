@@ -14,7 +14,7 @@ use crate::parked::group::Group;
 use crate::parked::operator::Parked;
 use crate::parked::progress::{Fates, Observe, Progress, StopSignal, Tally};
 use crate::parked::ramp::{Ramp, RampSettings, Stop};
-use crate::parked::session::Session;
+use crate::parked::session::OperatorSession;
 use crate::parked::under_way::{DEFAULT_IN_FLIGHT, in_flight};
 use crate::telemetry::{About, RestTracer, RunSpan};
 use rehop::Error;
@@ -143,7 +143,7 @@ impl Parked {
 
     async fn replay_in(
         &self,
-        session: &Session,
+        session: &OperatorSession,
         request: &ReplayRequest,
         observe: Observe<'_>,
         stop: StopSignal<'_>,
@@ -213,7 +213,7 @@ impl Parked {
 
     async fn send_back(
         &self,
-        session: &Session,
+        session: &OperatorSession,
         request: &ReplayRequest,
         depth: u64,
         (observe, tracer): (Observe<'_>, RestTracer),

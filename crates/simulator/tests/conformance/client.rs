@@ -38,13 +38,13 @@ pub(crate) struct Clients {
 struct Channel {
     published: u64,
     unconfirmed: BTreeMap<u64, String>,
-    subscriptions: BTreeMap<String, Subscription>,
+    subscriptions: BTreeMap<String, KnownConsumer>,
     held: Vec<Held>,
     asked: VecDeque<Asked>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Subscription {
+struct KnownConsumer {
     queue: Index,
     is_no_ack: bool,
 }
@@ -315,7 +315,7 @@ impl Clients {
         };
         actions.extend(self.ask(channel, Asked::Other, method));
         if let Some(open) = self.channels.get_mut(&channel) {
-            open.subscriptions.insert(tag, Subscription { queue, is_no_ack });
+            open.subscriptions.insert(tag, KnownConsumer { queue, is_no_ack });
         }
         actions
     }
@@ -463,7 +463,7 @@ impl Clients {
                 vec![(here, Saw::Got { copy: copy(naming, &delivery), left: messages })]
             }
             Event::Delivered { consumer_tag: consumer, delivery } => {
-                if let Some(Subscription { queue, is_no_ack: false }) =
+                if let Some(KnownConsumer { queue, is_no_ack: false }) =
                     open.subscriptions.get(consumer.as_str())
                 {
                     open.held.push(Held::new(*queue, &delivery, Some(consumer.clone())));

@@ -13,9 +13,9 @@ use futures_util::future::Shared;
 use serde::Serialize;
 
 use super::amqp::Eyes;
-use super::look::{Look, NEXT_SAMPLE};
+use super::examination::{Examination, NEXT_SAMPLE};
 use super::observed::BindingDetails;
-use super::prune::{Prunable, Unused, Verdict};
+use super::unused::{Prunable, Unused, Verdict};
 use super::users::Users;
 use crate::management::Api;
 use rehop::Settings;
@@ -70,9 +70,9 @@ const STOPPED: &str = "the prune was told to stop";
 ///
 /// When the settings are wrong, or the broker or its management API cannot be used.
 pub async fn unused(settings: &Settings) -> Result<Vec<Unused>, Error> {
-    let look = Look::at(settings).await?;
-    let unused = unused_of(&look).map(|(_, unused)| unused);
-    look.end().await;
+    let examination = Examination::at(settings).await?;
+    let unused = unused_of(&examination).map(|(_, unused)| unused);
+    examination.end().await;
     unused
 }
 
@@ -95,15 +95,15 @@ pub async fn prune(
     stop: impl Future<Output = ()> + Send,
 ) -> Result<Pruning, Error> {
     let stop = stop.shared();
-    let look = tokio::select! {
+    let examination = tokio::select! {
         biased;
         () = stop.clone() => {
             let kept = chosen.iter().map(|unused| kept(unused.clone(), STOPPED.to_owned()));
             return Ok(kept.collect::<Vec<_>>().into());
         }
-        look = Look::at(settings) => look?,
+        examination = Examination::at(settings) => examination?,
     };
-    let pruned = match unused_of(&look) {
+    let pruned = match unused_of(&examination) {
         Ok((api, unused)) => {
             let before = |now: &Unused| {
                 chosen.iter().find(|before| before.name == now.name && before.object == now.object)
@@ -112,25 +112,36 @@ pub async fn prune(
                 .into_iter()
                 .filter_map(|now| before(&now).map(|before| (before.verdict, now)))
                 .collect();
-            let pruner =
-                Pruner { api, eyes: look.eyes(), link: look.link(), names: &look.subject.names };
+            let pruner = Pruner {
+                api,
+                eyes: examination.eyes(),
+                link: examination.link(),
+                names: &examination.subject.names,
+            };
             pruner.prune(chosen, &stop).await.map(Pruning::from)
         }
         Err(error) => Err(error),
     };
-    look.end().await;
+    examination.end().await;
     pruned
 }
 
-fn unused_of(look: &Look) -> Result<(&Api, Vec<Unused>), Error> {
-    let (Some(api), Some(management)) = (&look.api, &look.seen.management) else {
-        let problem = look.seen.management_problem.clone();
+fn unused_of(examination: &Examination) -> Result<(&Api, Vec<Unused>), Error> {
+    let (Some(api), Some(management)) = (&examination.api, &examination.seen.management) else {
+        let problem = examination.seen.management_problem.clone();
         let problem = problem.unwrap_or_else(|| {
             "it alone lists wait queues and counts all that is in them".to_owned()
         });
         return Err(Error::Management { problem: problem.into() });
     };
-    Ok((api, super::prune::unused(&look.subject.names, &look.subject.wait_queues(), management)))
+    Ok((
+        api,
+        super::unused::unused(
+            &examination.subject.names,
+            &examination.subject.wait_queues(),
+            management,
+        ),
+    ))
 }
 
 struct Pruner<'a> {
