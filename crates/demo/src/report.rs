@@ -10,9 +10,10 @@ use serde_json::{Value, json};
 
 use super::account::{Account, Row};
 use super::jitter::Spread;
+use super::play::Sent;
 use super::script::{BUG, OrderKind};
 use super::timeline::Timeline;
-use super::witness::{Sent, Witness};
+use super::witness::Witness;
 use super::{parked, policy, traces, waterfall};
 
 pub(crate) struct Report<'a> {

@@ -13,7 +13,7 @@ use axum::response::{IntoResponse, Response};
 use axum::{Router, routing};
 use tokio::time::{Instant, sleep};
 
-use super::lock;
+use super::lock::lock;
 use super::script::{Body, OUTAGE, Order, OrderKind, SHORT_BREAK};
 use super::traces::now_nanos;
 

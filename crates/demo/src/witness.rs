@@ -5,20 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::account::{Account, Found};
 use super::crash::Crash;
+use super::play::Sent;
 use super::replay::Replay;
-use super::script::{Fate, Order, OrderKind};
+use super::script::{Fate, OrderKind};
 use super::shop::Request;
 use super::traces::Span;
 use super::watch::Seen;
-
-/// An order that the broker has confirmed.
-#[derive(Debug)]
-pub(crate) struct Sent {
-    pub(crate) order: Order,
-    /// When it was published, in nanoseconds since the epoch.
-    pub(crate) at: u64,
-    pub(crate) trace_id: String,
-}
 
 #[derive(Debug)]
 pub(crate) struct Witness {
