@@ -23,11 +23,24 @@ impl Broker {
         id: ChannelId,
         method: Method,
     ) -> Result<(), Exception> {
+        use Method::{BindExchange, BindQueue, DeclareExchange, DeleteExchange, UnbindQueue};
+        match method {
+            BindQueue { .. } | UnbindQueue { .. } | BindExchange { .. } => {
+                self.change_bindings(id, method)?;
+            }
+            DeclareExchange { .. } | DeleteExchange { .. } => self.change_exchanges(id, method)?,
+            // These are answered with counts.
+            _ => return self.change_queues(id, method),
+        }
+        self.send_on(id, Event::Done);
+        Ok(())
+    }
+
+    fn change_queues(&mut self, id: ChannelId, method: Method) -> Result<(), Exception> {
         match method {
             Method::DeclareQueue { queue, is_passive: true, .. } => {
                 let queue = self.accessible_queue(id, queue.as_str())?;
                 self.count(id, queue);
-                return Ok(());
             }
             Method::DeclareQueue {
                 queue,
@@ -54,21 +67,27 @@ impl Broker {
                     owner,
                     arguments,
                 };
-                return self.declare_queue(id, &queue, declaration);
+                self.declare_queue(id, &queue, declaration)?;
             }
             Method::DeleteQueue { queue, if_empty } => {
                 let queue = self.expand_queue_name(id, &queue)?;
                 let messages = self.delete_queue_for(id, &queue, if_empty)?;
                 self.send_on(id, Event::Removed { messages: count(messages) });
-                return Ok(());
             }
             Method::PurgeQueue { queue } => {
                 let queue = self.expand_queue_name(id, &queue)?;
                 self.check_access(id, Access::Read, Resource::Queue(&queue))?;
                 let queue = self.accessible_queue(id, &queue)?;
                 self.ask(id, queue, Command::Purge(id));
-                return Ok(());
             }
+            // Every other method is handled by the channel.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn change_bindings(&mut self, id: ChannelId, method: Method) -> Result<(), Exception> {
+        match method {
             Method::BindQueue { queue, exchange, routing_key, arguments } => {
                 let queue = self.expand_queue_name(id, &queue)?;
                 self.check_binding(id, Resource::Queue(&queue), exchange.as_str(), true)?;
@@ -89,6 +108,13 @@ impl Broker {
                 let destination = Destination::Exchange(Name::from(destination.as_str()));
                 self.bind(source.as_str(), destination, &routing_key, arguments);
             }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn change_exchanges(&mut self, id: ChannelId, method: Method) -> Result<(), Exception> {
+        match method {
             Method::DeclareExchange { exchange, is_passive: true, .. } => {
                 check_not_default(exchange.as_str())?;
                 self.existing_exchange(exchange.as_str())?;
@@ -103,10 +129,8 @@ impl Broker {
             Method::DeleteExchange { exchange, if_unused } => {
                 self.delete_exchange(id, exchange.as_str(), if_unused)?
             }
-            // Every other method is handled by the channel.
-            _ => return Ok(()),
+            _ => {}
         }
-        self.send_on(id, Event::Done);
         Ok(())
     }
 

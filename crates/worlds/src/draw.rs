@@ -213,6 +213,13 @@ impl Scenario {
             scenario.faults.clear();
             return scenario;
         }
+        scenario.kill_some(random);
+        scenario
+    }
+
+    /// Lets some of the messages kill: any, or some that come one soon after the other.
+    fn kill_some(&mut self, random: &mut SmallRng) {
+        let number = self.messages.len() as u32;
         let (anywhere, near) = (random.random_ratio(1, 3), random.random_range(0..number));
         for _ in 0..random.random_range(1..=10) {
             let at = if anywhere {
@@ -220,14 +227,13 @@ impl Scenario {
             } else {
                 near + random.random_range(0..20)
             };
-            let message = &mut scenario.messages[at.min(number - 1) as usize];
+            let message = &mut self.messages[at.min(number - 1) as usize];
             let runs = pick(
                 random,
                 &[Duration::ZERO, millis(1), millis(10), millis(500), secs(2).mul_f64(0.9)],
             );
             message.attempts = vec![AttemptPlan { runs, ends: AttemptEnd::Kills }];
         }
-        scenario
     }
 
     /// Processes that consume many queues. Most are idle, and messages in several of the others

@@ -138,6 +138,13 @@ struct Pass {
     moved_before: u64,
 }
 
+impl Pass {
+    fn new(bound: u64, hold: Duration, moved_before: u64) -> Self {
+        let hold_until = Instant::now() + hold;
+        Self { bound, seen: 0, ready: None, is_short: false, hold_until, moved_before }
+    }
+}
+
 /// What became of the message that is sent next.
 enum Step {
     /// It was sent, or cannot be moved.
@@ -287,14 +294,7 @@ impl<'a> Carrier<'a> {
         bound: u64,
         reading: &mut Option<BoxFuture<'a, Result<Depths, Error>>>,
     ) -> Result<RoundEnd, ParkedError> {
-        let mut pass = Pass {
-            bound,
-            seen: 0,
-            ready: None,
-            is_short: false,
-            hold_until: Instant::now() + self.job.hold,
-            moved_before: self.tally.moved,
-        };
+        let mut pass = Pass::new(bound, self.job.hold, self.tally.moved);
         let mut next_tick = Instant::now() + TICK;
         let end = loop {
             let now = Instant::now();
@@ -329,12 +329,10 @@ impl<'a> Carrier<'a> {
                 }
                 Some(answers) = under_way.answers() => {
                     self.answered(head, answers)?;
-                    if self.state.lane_end.is_some() {
-                        if under_way.len() > 0 {
-                            break RoundEnd::HeldLong;
-                        }
-                        self.lane_ended(under_way).await?;
+                    if self.state.lane_end.is_some() && under_way.len() > 0 {
+                        break RoundEnd::HeldLong;
                     }
+                    self.lane_ended(under_way).await?;
                 }
                 delivery = next_fate(&mut self.fates) => self.note(&delivery),
                 Some(depths) = OptionFuture::from(reading.as_mut()) => {

@@ -311,31 +311,10 @@ impl Parked {
         {
             return Err(ParkedError::Changed { chain: request.chain.clone() });
         }
-        let why = format!("edited; {}", request.why.as_deref().unwrap_or_default());
         let (exchange, body) = (held.delivery.exchange.as_str(), &held.delivery.data);
         let properties = &*self.interpreter.believed(exchange, &held.delivery.properties);
-        let copy = |action: Move, body_bytes: usize| {
-            let original = Original { properties, body_bytes };
-            let copied =
-                self.interpreter.copy(&action, message, original, numbered, Timestamp::now());
-            copied.map_err(|immovable| match immovable {
-                Immovable::NoDestination => ParkedError::NoDestination,
-                Immovable::TooLarge(problem) => {
-                    ParkedError::TooLarge { chain: request.chain.clone(), problem }
-                }
-            })
-        };
-        let mut edited = copy(Move::Replay { deadline: request.deadline }, request.body.len())?;
-        // What was discarded before is still restored to where it came from.
-        let from =
-            message.discarded_from.clone().filter(|_| self.interpreter.place == Place::Discarded);
-        let original = copy(
-            Move::Discard { why, from: from.unwrap_or_else(|| self.queue.clone()) },
-            body.len(),
-        )?;
-        let mut headers = edited.properties.headers().clone().unwrap_or_default();
-        headers.insert(EDITED_AT.into(), AMQPValue::LongLongInt(Timestamp::now().as_millis()));
-        edited.properties = edited.properties.with_headers(headers);
+        let original = Original { properties, body_bytes: body.len() };
+        let [mut edited, original] = self.copies(message, original, request, numbered)?;
         publish(under_way, original, body, self.broker.timeout).await?;
         let destination = message.destination.clone().unwrap_or_default();
         let (run, tracer) = RunSpan::start(About {
@@ -359,6 +338,42 @@ impl Parked {
             run: numbered.run.to_owned(),
             problem: error.to_string(),
         })
+    }
+
+    /// The copy that goes back to a work queue with the new body, and the one of the original that
+    /// goes to the discarded queue.
+    fn copies(
+        &self,
+        message: &ParkedMessage,
+        original: Original<'_>,
+        request: &EditRequest,
+        numbered: Numbered<'_>,
+    ) -> Result<[Copy; 2], ParkedError> {
+        let why = format!("edited; {}", request.why.as_deref().unwrap_or_default());
+        let Original { properties, body_bytes } = original;
+        let copy = |action: Move, body_bytes: usize| {
+            let original = Original { properties, body_bytes };
+            let copied =
+                self.interpreter.copy(&action, message, original, numbered, Timestamp::now());
+            copied.map_err(|immovable| match immovable {
+                Immovable::NoDestination => ParkedError::NoDestination,
+                Immovable::TooLarge(problem) => {
+                    ParkedError::TooLarge { chain: request.chain.clone(), problem }
+                }
+            })
+        };
+        let mut edited = copy(Move::Replay { deadline: request.deadline }, request.body.len())?;
+        // What was discarded before is still restored to where it came from.
+        let from =
+            message.discarded_from.clone().filter(|_| self.interpreter.place == Place::Discarded);
+        let original = copy(
+            Move::Discard { why, from: from.unwrap_or_else(|| self.queue.clone()) },
+            body_bytes,
+        )?;
+        let mut headers = edited.properties.headers().clone().unwrap_or_default();
+        headers.insert(EDITED_AT.into(), AMQPValue::LongLongInt(Timestamp::now().as_millis()));
+        edited.properties = edited.properties.with_headers(headers);
+        Ok([edited, original])
     }
 }
 

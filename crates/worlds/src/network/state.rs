@@ -9,7 +9,7 @@ use lapin::message::Delivery;
 use lapin::types::ShortString;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use rehop_simulator::{Broker, ChannelNumber, ConnectionId, Event, Method, Time};
+use rehop_simulator::{Broker, ChannelNumber, ConnectionId, Event, Method, Sent, Time};
 use tokio::sync::{mpsc, oneshot};
 
 use super::ends::{ChannelEnd, End, MethodReply};
@@ -467,46 +467,7 @@ impl NetworkState {
                     self.collect(now);
                 }
             }
-            Load::ToClient(sent) => {
-                if let Some(end) = self.ends.get_mut(&sent.connection)
-                    && (!end.is_silent
-                        || matches!(sent.event, Event::Cut | Event::Closed { .. })
-                            && end.is_forgotten)
-                {
-                    if let Event::Delivered { delivery, .. } | Event::Got { delivery, .. } =
-                        &sent.event
-                        && let Some(message) = delivery.properties.message_id()
-                        && let Some(channel) = end.channels.get_mut(&sent.channel)
-                    {
-                        channel.unsettled.insert(delivery.tag);
-                        let key = (sent.connection, sent.channel, channel.key);
-                        let (process, message, held) =
-                            (end.process, message.to_string(), channel.unsettled.len());
-                        let is_redelivered = delivery.is_redelivered;
-                        self.arrivals.push(Arrival {
-                            at: now,
-                            process,
-                            message: message.clone(),
-                            is_redelivered,
-                            held,
-                        });
-                        self.delivered.insert((process, message), key);
-                    }
-                    // 4.3 says only that it has cancelled, as it does when a queue is deleted.
-                    let is_timeout = match &sent.event {
-                        Event::Closed { text, .. } => {
-                            text.contains("delivery acknowledgement on channel")
-                        }
-                        Event::Cancelled { .. } => true,
-                        _ => false,
-                    };
-                    self.timeouts.extend(is_timeout.then_some(now));
-                    let is_unblocked = end.receive(sent, now);
-                    if is_unblocked {
-                        self.release_held(now);
-                    }
-                }
-            }
+            Load::ToClient(sent) => self.arrive_at_client(sent, now),
             Load::Close(connection) => {
                 let is_silent = self.ends.get(&connection).is_none_or(|end| end.is_silent);
                 if !is_silent {
@@ -524,6 +485,42 @@ impl NetworkState {
                     end.fail(&error, now);
                 }
             }
+        }
+    }
+
+    fn arrive_at_client(&mut self, sent: Sent, now: Time) {
+        let Some(end) = self.ends.get_mut(&sent.connection) else { return };
+        let is_end = matches!(sent.event, Event::Cut | Event::Closed { .. });
+        if end.is_silent && !(is_end && end.is_forgotten) {
+            return;
+        }
+        if let Event::Delivered { delivery, .. } | Event::Got { delivery, .. } = &sent.event
+            && let Some(message) = delivery.properties.message_id()
+            && let Some(channel) = end.channels.get_mut(&sent.channel)
+        {
+            channel.unsettled.insert(delivery.tag);
+            let key = (sent.connection, sent.channel, channel.key);
+            let (process, message, held) =
+                (end.process, message.to_string(), channel.unsettled.len());
+            let is_redelivered = delivery.is_redelivered;
+            self.arrivals.push(Arrival {
+                at: now,
+                process,
+                message: message.clone(),
+                is_redelivered,
+                held,
+            });
+            self.delivered.insert((process, message), key);
+        }
+        // 4.3 says only that it has cancelled, as it does when a queue is deleted.
+        let is_timeout = match &sent.event {
+            Event::Closed { text, .. } => text.contains("delivery acknowledgement on channel"),
+            Event::Cancelled { .. } => true,
+            _ => false,
+        };
+        self.timeouts.extend(is_timeout.then_some(now));
+        if end.receive(sent, now) {
+            self.release_held(now);
         }
     }
 

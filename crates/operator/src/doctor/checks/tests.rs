@@ -134,7 +134,7 @@ fn a_healthy_broker_gets_no_complaint_with_or_without_the_management_api() {
 }
 
 #[test]
-fn what_is_missing_or_different_is_found() {
+fn what_is_missing_hidden_or_unavailable_is_found() {
     let orders = |existence: Existence| {
         move |seen: &mut Observed| {
             seen.queues
@@ -158,6 +158,17 @@ fn what_is_missing_or_different_is_found() {
         )),
         ["exchange-missing"]
     );
+    let mut bound = settings();
+    bound.queue_mut("orders").bindings =
+        vec![rehop::settings::BindingSettings::new("shop", "order.*")];
+    assert_eq!(
+        found(&bound, |seen| drop(seen.exchanges.insert("shop".to_owned(), Existence::Missing))),
+        ["exchange-missing"]
+    );
+}
+
+#[test]
+fn other_arguments_and_missing_bindings_are_found() {
     assert_eq!(found(&settings(), |seen| queue(seen, "orders").arguments.clear()).len(), 6);
     assert_eq!(
         found(&settings(), |seen| seen
@@ -200,13 +211,6 @@ fn what_is_missing_or_different_is_found() {
         seen.queues.get_mut("orders").unwrap().existence = Existence::Present { difference };
     };
     assert_eq!(found(&settings(), by_broker), ["arguments-differ"], "the broker alone compares it");
-    let mut bound = settings();
-    bound.queue_mut("orders").bindings =
-        vec![rehop::settings::BindingSettings::new("shop", "order.*")];
-    assert_eq!(
-        found(&bound, |seen| drop(seen.exchanges.insert("shop".to_owned(), Existence::Missing))),
-        ["exchange-missing"]
-    );
 }
 
 #[test]
@@ -248,6 +252,11 @@ fn a_delayed_exchange_that_leads_nowhere_is_found() {
     assert_eq!(found(&delayed, stand_in), ["arguments-differ"]);
 }
 
+/// A binding's arguments by which it gets messages with this header alone.
+fn all(header: &str, value: Value) -> Value {
+    json!({ "x-match": "all", header: value })
+}
+
 /// What is found when there is also this binding, in a namespace that has all of rehop's exchanges.
 fn bound(exchange: &str, binding: Value) -> Vec<Finding> {
     let mut mixed = settings();
@@ -261,7 +270,6 @@ fn bound(exchange: &str, binding: Value) -> Vec<Finding> {
 
 #[test]
 fn a_binding_by_which_copies_go_elsewhere_is_found() {
-    let all = |header: &str, value: Value| json!({ "x-match": "all", header: value });
     for (exchange, binding, says) in [
         ("ns.park", json!({ "destination": "audit", "routing_key": "orders" }), "are parked"),
         (
@@ -325,7 +333,6 @@ fn a_binding_by_which_copies_go_elsewhere_is_found() {
 /// Other services of the namespace have other queues, delays and ladders.
 #[test]
 fn the_bindings_of_other_services_and_those_that_operators_need_are_no_complaint() {
-    let all = |header: &str, value: Value| json!({ "x-match": "all", header: value });
     for (exchange, binding) in [
         ("ns.park", json!({ "destination": "set-aside", "routing_key": "invoices" })),
         (
@@ -1212,6 +1219,10 @@ fn what_is_wrong_with_the_cluster_is_found() {
     };
     assert_eq!(flag("disabled", "stable"), ["feature-flag-disabled"]);
     assert_eq!((flag("disabled", "experimental"), flag("enabled", "stable")), (vec![], vec![]));
+}
+
+#[test]
+fn a_queue_whose_members_are_down_few_or_even_is_found() {
     let members = |members: &[&str], online: &[&str], nodes: usize| {
         found(&settings(), |seen| {
             seen.management.as_mut().unwrap().nodes =
