@@ -220,8 +220,8 @@ fn a_copy_that_a_full_wait_queue_refuses_is_stored_soon_after_the_limit_of_the_q
     }
 }
 
-/// Sixty copies of a queue are due while it is full, because its one handler is slow, and after them
-/// twenty of another.
+/// Sixty copies of a queue are due while it is full, because its one handler is slow, and after
+/// them twenty of another.
 fn beside_a_full_queue(version: Version, strategy: WaitStrategy) -> Scenario {
     let mut scenario = quiet(version, 140, 1);
     let queue = &mut scenario.queues[0];

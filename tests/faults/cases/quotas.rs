@@ -317,7 +317,8 @@ pub(crate) async fn no_queue_at_start(ground: Ground) -> Account {
     lab.close(Allowed::nothing()).await
 }
 
-/// The broker ends connections whose handshake takes longer than this, until the network is quicker.
+/// The broker ends connections whose handshake takes longer than this, until the network is
+/// quicker.
 pub(crate) async fn slow_handshake(ground: Ground) -> Account {
     let broker = ground.own_broker(|builder| builder.conf("handshake_timeout = 1000")).await;
     let lab = ground.lab_on("handshake", broker.clone());

@@ -230,8 +230,8 @@ impl Api {
         Ok(found)
     }
 
-    /// The exchanges that lead to wait queues. The one that leads to shared tiers is left out: every
-    /// namespace has it.
+    /// The exchanges that lead to wait queues. The one that leads to shared tiers is left out:
+    /// every namespace has it.
     async fn wait_exchanges(&self, names: &Names) -> Result<Vec<ExchangeDetails>, String> {
         let mut found: Vec<ExchangeDetails> = Vec::new();
         for prefix in [names.after_prefix(), names.ladder(), names.tier_prefix()] {

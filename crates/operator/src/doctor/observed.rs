@@ -193,8 +193,8 @@ pub(super) const LIMIT_OUT_OF_REACH: i64 = 1_000_000;
 pub(super) enum DeliveryLimit {
     /// Nothing sets it, so the broker's default applies.
     Unset,
-    /// The API does not tell what a policy sets, or what a negative limit means depends on a version
-    /// that it does not tell.
+    /// The API does not tell what a policy sets, or what a negative limit means depends on a
+    /// version that it does not tell.
     Unknown,
     /// As often as it happens.
     Unlimited,

@@ -429,9 +429,9 @@ impl Pruner<'_> {
         Ok(())
     }
 
-    /// One that leads to all rungs, or all tiers, is deleted only if it leads to none. Those between
-    /// rungs lead to shorter ones to the last, and get messages only from their own rung, which is
-    /// gone.
+    /// One that leads to all rungs, or all tiers, is deleted only if it leads to none. Those
+    /// between rungs lead to shorter ones to the last, and get messages only from their own rung,
+    /// which is gone.
     async fn delete_exchange(&self, unused: &Unused) -> Result<(), Error> {
         let channel = self.eyes.channel().await?;
         let deleted = channel.delete_exchange(short(&unused.name)?, unused.delay_ms.is_none());
