@@ -77,12 +77,12 @@ const fn client(
 /// A client's program, which can be run here.
 pub(crate) struct Program {
     pub(crate) version: String,
-    place: Place,
+    runner: Runner,
     run: Vec<String>,
 }
 
 #[derive(Clone, Copy)]
-enum Place {
+enum Runner {
     Here,
     In(&'static Container),
 }
@@ -92,38 +92,38 @@ impl Program {
     pub(crate) async fn of(client: &Client) -> Result<Self, String> {
         let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/programs");
         let package = client.package;
-        let (place, run, version) = match client.language {
+        let (runner, run, version) = match client.language {
             Python => {
                 let python = interpreter("REHOP_TEST_PYTHON", "python3");
                 let version =
                     format!("import importlib.metadata as it; print(it.version('{package}'))");
-                (Place::Here, vec![python.clone()], vec![python, "-c".to_owned(), version])
+                (Runner::Here, vec![python.clone()], vec![python, "-c".to_owned(), version])
             }
             Node => {
                 let node = interpreter("REHOP_TEST_NODE", "node");
                 // The package itself may hide this file.
                 let folder = format!("require('path').dirname(require.resolve('{package}'))");
                 let version = format!("require({folder} + '/package.json').version");
-                (Place::Here, vec![node.clone()], vec![node, "-p".to_owned(), version])
+                (Runner::Here, vec![node.clone()], vec![node, "-p".to_owned(), version])
             }
             Maven => {
                 return Err("there is no program of it here: it comes by Maven alone".to_owned());
             }
             Debian(run) => {
                 let version = ["dpkg-query", "--show", "--showformat=${Version}", package];
-                (Place::In(Container::shared(&here).await?), owned(run), owned(&version))
+                (Runner::In(Container::shared(&here).await?), owned(run), owned(&version))
             }
         };
-        let asked = timeout(LIMIT, place.command(&version).await.output()).await;
+        let asked = timeout(LIMIT, runner.command(&version).await.output()).await;
         let Some(output) = asked.ok().and_then(Result::ok).filter(|output| output.status.success())
         else {
             return Err(format!("{package} is not installed"));
         };
         let version = String::from_utf8_lossy(&output.stdout).trim().to_owned();
         let folder =
-            if matches!(place, Place::Here) { here } else { PathBuf::from(container::PROGRAMS) };
+            if matches!(runner, Runner::Here) { here } else { PathBuf::from(container::PROGRAMS) };
         let file = folder.join(client.file).to_str().unwrap().to_owned();
-        Ok(Self { version, place, run: [run, vec![file]].concat() })
+        Ok(Self { version, runner, run: [run, vec![file]].concat() })
     }
 
     /// Publishes the client's message.
@@ -141,7 +141,7 @@ impl Program {
 
     async fn output(&self, arguments: &[&str]) -> String {
         let mut command =
-            self.place.command(&[&self.run[..], &owned(arguments)[..]].concat()).await;
+            self.runner.command(&[&self.run[..], &owned(arguments)[..]].concat()).await;
         let output =
             timeout(LIMIT, command.output()).await.expect("the program ends in time").unwrap();
         let error = String::from_utf8_lossy(&output.stderr);
@@ -150,7 +150,7 @@ impl Program {
     }
 }
 
-impl Place {
+impl Runner {
     async fn command(self, words: &[String]) -> Command {
         let url = Broker::shared().await.amqp_url();
         let user = url.parse::<AMQPUri>().unwrap().authority.userinfo.username;

@@ -10,7 +10,7 @@ use crate::service::{ASKS, Does, Job, QueueConfig};
 
 /// Where a message ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Place {
+pub(crate) enum Fate {
     Handled,
     Parked(Cause),
     Discarded,
@@ -65,7 +65,7 @@ pub(crate) struct Expected {
     /// Which of the service's queues it was sent to.
     pub(crate) queue: usize,
     pub(crate) does: Does,
-    pub(crate) fate: Place,
+    pub(crate) fate: Fate,
     /// The case expects another fate than that of its kind.
     pub(crate) diverted: bool,
     pub(crate) deadline: Option<Millis>,
@@ -107,23 +107,23 @@ impl Expected {
     }
 }
 
-fn fate(does: Does, config: &QueueConfig) -> Place {
+fn fate(does: Does, config: &QueueConfig) -> Fate {
     match does {
-        Does::Succeed | Does::Slow(_) | Does::Gate | Does::HangOnce => Place::Handled,
-        Does::GateFail if config.waits() >= 1 => Place::Handled,
-        Does::Fail(waits) if waits <= config.waits() => Place::Handled,
+        Does::Succeed | Does::Slow(_) | Does::Gate | Does::HangOnce => Fate::Handled,
+        Does::GateFail if config.waits() >= 1 => Fate::Handled,
+        Does::Fail(waits) if waits <= config.waits() => Fate::Handled,
         Does::Ask(_) => fate(Does::Fail(ASKS), config),
-        Does::Permanent | Does::GatePark => Place::Parked(Cause::Permanent),
-        Does::Discard => Place::Discarded,
-        Does::Undecodable => Place::Parked(Cause::Undecodable),
-        Does::Expired | Does::Expiring => Place::Parked(Cause::Expired),
-        Does::Poison(_) | Does::LatePoison(_) => Place::Parked(Cause::DeliveryLimit),
+        Does::Permanent | Does::GatePark => Fate::Parked(Cause::Permanent),
+        Does::Discard => Fate::Discarded,
+        Does::Undecodable => Fate::Parked(Cause::Undecodable),
+        Does::Expired | Does::Expiring => Fate::Parked(Cause::Expired),
+        Does::Poison(_) | Does::LatePoison(_) => Fate::Parked(Cause::DeliveryLimit),
         Does::Fail(_)
         | Does::GateFail
         | Does::Panic
         | Does::Hang
         | Does::Block(_)
-        | Does::Allocate(_) => Place::Parked(Cause::Exhausted),
+        | Does::Allocate(_) => Fate::Parked(Cause::Exhausted),
     }
 }
 

@@ -6,12 +6,13 @@
 //! the fault happened. The table is printed while the cases run, and the exit code is 1 if anything
 //! is wrong.
 //!
-//! | variable | meaning |
-//! |---|---|
-//! | `REHOP_TEST_RABBITMQ_TAG` | which RabbitMQ; by default 4.3 |
-//! | `REHOP_FAULTS_VERSIONS` | several versions, one at a time, such as `4.3 4.0 3.10`; clusters and upgrades run only with the first |
-//! | `REHOP_FAULTS_LONG` | `1`: every case, in its long form |
-//! | `REHOP_FAULTS_SOAK` | how many minutes the soak test of the long form lasts; by default 2 |
+//! Variables:
+//!
+//! - `REHOP_TEST_RABBITMQ_TAG`: which RabbitMQ; by default 4.3.
+//! - `REHOP_FAULTS_VERSIONS`: several versions, one at a time, such as `4.3 4.0 3.10`. Clusters and
+//!   upgrades run only with the first.
+//! - `REHOP_FAULTS_LONG`: `1` runs every case, in its long form.
+//! - `REHOP_FAULTS_SOAK`: how many minutes the soak test of the long form lasts; by default 2.
 //!
 //! Arguments select cases: those whose sentences contain one of the arguments.
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::expectation::{Cause, Place};
+use crate::expectation::{Cause, Fate};
 use crate::ledger::Account;
 use crate::runner::Verdict;
 
@@ -35,15 +35,15 @@ pub(crate) fn row(
         println!("{version:>7} FAILED after {:.1} s: {sentence}: {failure}", took.as_secs_f64());
         return;
     }
-    let expired = account.count(Place::Parked(Cause::Expired));
+    let expired = account.count(Fate::Parked(Cause::Expired));
     println!(
         "{version:>7} {:>6} {:>7} {:>6} {expired:>7} {:>9} {:>5} {:>6} {:>10} {:>4} {:>9} {:>6.1}  {sentence}{}",
         account.sent,
-        account.count(Place::Handled),
+        account.count(Fate::Handled),
         account.parked() - expired,
-        account.count(Place::Discarded),
-        account.count(Place::Stray),
-        account.count(Place::Queued),
+        account.count(Fate::Discarded),
+        account.count(Fate::Stray),
+        account.count(Fate::Queued),
         account.duplicates,
         account.lost.len(),
         seconds(account.recovery),

@@ -14,11 +14,11 @@ use crate::support::{Fixture, Log, Running, millis, now_millis};
 
 type Body = Message<bytes::Bytes>;
 /// A handler's result, by the number of the attempt.
-type Answer = fn(u32) -> Result<(), Failure>;
+type ResultByAttempt = fn(u32) -> Result<(), Failure>;
 
 /// Runs a service whose handler decides by the number of the attempt, until `count` attempts were
 /// made.
-async fn run(fixture: &Fixture, message: Publish, count: usize, answer: Answer) {
+async fn run(fixture: &Fixture, message: Publish, count: usize, answer: ResultByAttempt) {
     crate::set_up();
     let attempts = Log::default();
     let counter = attempts.clone();
@@ -200,7 +200,7 @@ async fn an_attempt_that_was_requeued_after_a_wait_is_below_the_same_wait() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_outcome_of_a_message_can_be_distinguished() {
-    let cases: [(&str, Answer, &str); 5] = [
+    let cases: [(&str, ResultByAttempt, &str); 5] = [
         (
             "permanent",
             |_| Err(Failure::permanent("never")),

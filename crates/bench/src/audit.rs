@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rehop::topology::Role;
 
-use crate::job::{Job, Place};
+use crate::job::{Fate, Job};
 use crate::witness::Seen;
 
 /// The messages that did not end as they should, by id.
@@ -30,31 +30,30 @@ const CLOCK: Duration = Duration::from_millis(2);
 
 impl Audit {
     /// `found` is what the queues held when both clocks had stopped.
-    pub(crate) fn of(job: Job, seen: &[Seen], found: &[(Place, usize)]) -> Self {
-        let mut places: Vec<Vec<Place>> = vec![Vec::new(); seen.len()];
-        for (place, id) in found {
-            places[*id].push(*place);
+    pub(crate) fn of(job: Job, seen: &[Seen], found: &[(Fate, usize)]) -> Self {
+        let mut fates: Vec<Vec<Fate>> = vec![Vec::new(); seen.len()];
+        for (fate, id) in found {
+            fates[*id].push(*fate);
         }
         let mut audit = Self::default();
-        for (id, (seen, mut places)) in seen.iter().zip(places).enumerate() {
+        for (id, (seen, mut fates)) in seen.iter().zip(fates).enumerate() {
             // A requeued message does not end with its last attempt, but with its copy in the
             // parked queue.
-            if job.end() == Place::Handled && seen.last.is_some() {
-                places.push(Place::Handled);
+            if job.end() == Fate::Handled && seen.last.is_some() {
+                fates.push(Fate::Handled);
             }
             audit.again += seen.attempts.saturating_sub(job.attempts()) as usize
-                + places.len().saturating_sub(1);
+                + fates.len().saturating_sub(1);
             if job.way().is_some_and(|way| came_early(seen, way.wait(id))) {
                 audit.early.push(id);
             }
-            if places.contains(&job.end()) {
+            if fates.contains(&job.end()) {
                 if seen.attempts < job.attempts() {
                     audit.hurried.push(id);
                 }
-            } else if places.is_empty() {
+            } else if fates.is_empty() {
                 audit.lost.push(id);
-            } else if places.iter().all(|place| matches!(place, Place::In(Role::Work | Role::Wait)))
-            {
+            } else if fates.iter().all(|fate| matches!(fate, Fate::In(Role::Work | Role::Wait))) {
                 audit.unfinished.push(id);
             } else {
                 audit.astray.push(id);

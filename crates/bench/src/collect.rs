@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout};
 use crate::Result;
 use crate::audit::Audit;
 use crate::corner::Corner;
-use crate::job::{Job, Place};
+use crate::job::{Fate, Job};
 use crate::way::Way;
 use crate::witness::Seen;
 
@@ -32,7 +32,7 @@ pub(crate) async fn audit(url: &str, job: Job, corner: &Corner, seen: &[Seen]) -
     let audit = loop {
         let queues = corner.queues.iter().map(|(queue, role)| async {
             let ids = take_all(&connection, queue, seen.len()).await?;
-            Ok::<_, crate::lab::Failed>(ids.into_iter().map(|id| (Place::In(*role), id)))
+            Ok::<_, crate::lab::Failed>(ids.into_iter().map(|id| (Fate::In(*role), id)))
         });
         found.extend(try_join_all(queues).await?.into_iter().flatten());
         let audit = Audit::of(job, seen, &found);

@@ -8,7 +8,7 @@ use rehop::topology::Role;
 
 use crate::audit::Audit;
 use crate::distribution::Distribution;
-use crate::job::{Job, Place};
+use crate::job::{Fate, Job};
 use crate::steady::search::Search;
 use crate::steady::sustained::{Flow, Times};
 use crate::turns::{Round, order};
@@ -41,8 +41,7 @@ fn the_audit_knows_each_message() {
         seen(1, false),
         early,
     ];
-    let found =
-        [(Place::In(Role::Wait), 3), (Place::In(Role::Work), 0), (Place::In(Role::Stray), 5)];
+    let found = [(Fate::In(Role::Wait), 3), (Fate::In(Role::Work), 0), (Fate::In(Role::Stray), 5)];
     let expected = Audit {
         lost: vec![2],
         unfinished: vec![3],
@@ -53,7 +52,7 @@ fn the_audit_knows_each_message() {
     };
     assert_eq!(Audit::of(Job::Wait(Way::Tiers), &waited, &found), expected);
 
-    let parked = Place::In(Role::Parked);
+    let parked = Fate::In(Role::Parked);
     let requeued = [seen(4, true), seen(4, true), seen(4, true)];
     let expected = Audit { lost: vec![2], again: 1, ..Audit::default() };
     assert_eq!(

@@ -16,9 +16,9 @@ pub(crate) enum Job {
     Requeue,
 }
 
-/// Where a message is found.
+/// What became of a message: where it is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Fate {
     Handled,
     In(Role),
 }
@@ -79,10 +79,10 @@ impl Job {
     }
 
     /// Where each message has to end.
-    pub(crate) fn end(self) -> Place {
+    pub(crate) fn end(self) -> Fate {
         match self {
-            Self::Success | Self::Wait(_) => Place::Handled,
-            Self::Requeue => Place::In(Role::Parked),
+            Self::Success | Self::Wait(_) => Fate::Handled,
+            Self::Requeue => Fate::In(Role::Parked),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The log of a process that runs for long. It never holds up work: if nobody reads standard error,
-//! or it is a file on a full disk, lines are lost, counted, and the log says how many once it can be
-//! written again.
+//! or it is a file on a full disk, lines are lost, counted, and the log says how many once it can
+//! be written again.
 
 use std::io::{self, Write};
 use std::sync::Arc;

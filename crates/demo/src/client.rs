@@ -10,24 +10,33 @@ use super::account::Found;
 use super::script::{Fate, id_of};
 
 /// What the broker answers.
-pub(crate) type Answer<'a, T> = BoxFuture<'a, anyhow::Result<T>>;
+pub(crate) type ClientFuture<'a, T> = BoxFuture<'a, anyhow::Result<T>>;
 
 /// What a publisher and somebody who counts need. Queues and exchanges are durable.
 pub(crate) trait Client: Send + Sync {
     /// Declares a topic exchange that passes on what it cannot route.
-    fn declare_exchange<'a>(&'a self, exchange: &'a str, alternate: &'a str) -> Answer<'a, ()>;
+    fn declare_exchange<'a>(
+        &'a self,
+        exchange: &'a str,
+        alternate: &'a str,
+    ) -> ClientFuture<'a, ()>;
 
     /// Binds a queue to an exchange.
-    fn bind<'a>(&'a self, queue: &'a str, exchange: &'a str, pattern: &'a str) -> Answer<'a, ()>;
+    fn bind<'a>(
+        &'a self,
+        queue: &'a str,
+        exchange: &'a str,
+        pattern: &'a str,
+    ) -> ClientFuture<'a, ()>;
 
     /// Publishes a message, and waits until the broker has confirmed it.
-    fn publish(&self, message: Publish) -> Answer<'_, ()>;
+    fn publish(&self, message: Publish) -> ClientFuture<'_, ()>;
 
     /// How many messages are ready in a queue.
-    fn depth<'a>(&'a self, queue: &'a str) -> Answer<'a, usize>;
+    fn depth<'a>(&'a self, queue: &'a str) -> ClientFuture<'a, usize>;
 
     /// Takes everything out of a queue.
-    fn take_all<'a>(&'a self, queue: &'a str) -> Answer<'a, Vec<Taken>>;
+    fn take_all<'a>(&'a self, queue: &'a str) -> ClientFuture<'a, Vec<Taken>>;
 }
 
 /// What was taken out of a queue.
@@ -52,24 +61,33 @@ impl Taken {
 }
 
 impl Client for rehop_testing::Client {
-    fn declare_exchange<'a>(&'a self, exchange: &'a str, alternate: &'a str) -> Answer<'a, ()> {
+    fn declare_exchange<'a>(
+        &'a self,
+        exchange: &'a str,
+        alternate: &'a str,
+    ) -> ClientFuture<'a, ()> {
         let arguments = json!({ "alternate-exchange": alternate });
         self.declare_exchange(exchange, "topic", arguments).err_into().boxed()
     }
 
-    fn bind<'a>(&'a self, queue: &'a str, exchange: &'a str, pattern: &'a str) -> Answer<'a, ()> {
+    fn bind<'a>(
+        &'a self,
+        queue: &'a str,
+        exchange: &'a str,
+        pattern: &'a str,
+    ) -> ClientFuture<'a, ()> {
         self.bind(queue, exchange, pattern, json!({})).err_into().boxed()
     }
 
-    fn publish(&self, message: Publish) -> Answer<'_, ()> {
+    fn publish(&self, message: Publish) -> ClientFuture<'_, ()> {
         self.publish(message).err_into().boxed()
     }
 
-    fn depth<'a>(&'a self, queue: &'a str) -> Answer<'a, usize> {
+    fn depth<'a>(&'a self, queue: &'a str) -> ClientFuture<'a, usize> {
         self.depth(queue).map_ok(|depth| depth as usize).err_into().boxed()
     }
 
-    fn take_all<'a>(&'a self, queue: &'a str) -> Answer<'a, Vec<Taken>> {
+    fn take_all<'a>(&'a self, queue: &'a str) -> ClientFuture<'a, Vec<Taken>> {
         self.get_all(queue).map_ok(|all| all.into_iter().map(taken).collect()).err_into().boxed()
     }
 }

@@ -2,7 +2,8 @@
 
 use rehop_testing::{Broker, BrokerError};
 
-use super::{Args, policy};
+use super::arguments::Args;
+use super::policy;
 
 /// A real broker or a simulated one.
 #[derive(Debug)]

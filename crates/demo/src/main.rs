@@ -5,6 +5,7 @@ mod account;
 /// so its file is included.
 #[path = "../../cli/src/relay/answer.rs"]
 mod answer;
+mod arguments;
 mod client;
 /// Jaeger's rule about clocks, as the library's own tests apply it.
 #[path = "../../../src/telemetry/clocks.rs"]
@@ -12,6 +13,7 @@ mod clocks;
 mod crash;
 mod ground;
 mod jitter;
+mod lock;
 mod on_a_broker;
 #[allow(dead_code, reason = "the demo needs only a part of this file")]
 #[path = "../../cli/src/output.rs"]
@@ -23,6 +25,7 @@ mod progress;
 mod publish;
 mod replay;
 mod report;
+mod run;
 mod script;
 mod service;
 mod shop;
@@ -36,41 +39,16 @@ mod witness;
 
 use std::io::Write as _;
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use clap::Parser;
 use console::Term;
 use rehop::signals::Signals;
 
+use arguments::Args;
 use ground::Ground;
 use report::Report;
 use traces::Receiver;
-
-/// Shows rehop at work on a throwaway broker
-///
-/// Without Docker and without a rabbitmq-server it plays on a simulated broker.
-#[derive(Debug, Parser)]
-struct Args {
-    /// How many orders to publish
-    #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u32).range(100..=5000))]
-    messages: u32,
-    /// Play on a simulated broker in virtual time, in seconds
-    #[arg(long, conflicts_with_all = ["tag", "otlp"])]
-    simulated: bool,
-    /// The tag of the RabbitMQ image, for example `3.10-management`
-    #[arg(long)]
-    tag: Option<String>,
-    /// Also send the demo's traces to this OTLP collector, for example `http://127.0.0.1:4318`
-    /// (http/protobuf)
-    #[arg(long, value_name = "URL")]
-    otlp: Option<String>,
-    /// Print only the report, as JSON
-    #[arg(long)]
-    json: bool,
-    /// Run as the consumer process, which posts orders to this URL
-    #[arg(long, value_name = "URL", hide = true)]
-    consume_for: Option<String>,
-}
 
 /// Runs the demo. SIGINT or SIGTERM ends it and everything that it has started.
 #[tokio::main]
@@ -126,8 +104,4 @@ fn say(text: &str) -> anyhow::Result<()> {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(()),
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -10,11 +10,10 @@ use rehop::telemetry;
 use tokio::time::{Instant, sleep_until};
 
 use super::client::Client;
-use super::lock;
-use super::play::Play;
+use super::lock::lock;
+use super::play::{Play, Sent};
 use super::script::{EXCHANGE, OUTAGE, Order};
 use super::traces::nanos;
-use super::witness::Sent;
 
 /// How long publishing takes, unless there are very many orders. The outage and the crashes both
 /// happen during this time.

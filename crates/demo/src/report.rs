@@ -10,9 +10,10 @@ use serde_json::{Value, json};
 
 use super::account::{Account, Row};
 use super::jitter::Spread;
-use super::script::{BUG, Kind};
+use super::play::Sent;
+use super::script::{BUG, OrderKind};
 use super::timeline::Timeline;
-use super::witness::{Sent, Witness};
+use super::witness::Witness;
 use super::{parked, policy, traces, waterfall};
 
 pub(crate) struct Report<'a> {
@@ -35,10 +36,10 @@ impl<'a> Report<'a> {
                 "fails in the outage, and waits as long as Retry-After asks, which no tier does",
             ),
             (
-                witness.of_kind(Kind::Hurried),
+                witness.of_kind(OrderKind::Hurried),
                 "never succeeds, and its deadline is before the end of the next wait",
             ),
-            (witness.of_kind(Kind::Poison), "kills the process that handles it"),
+            (witness.of_kind(OrderKind::Poison), "kills the process that handles it"),
         ];
         let lateness = witness.spans.iter().filter_map(|span| span.number("rehop.lateness_ms"));
         Self {
@@ -80,7 +81,7 @@ impl<'a> Report<'a> {
         }
         let traced = self.traced.map(|sent| (sent, "drawn from its spans"));
         let poison =
-            self.witness.of_kind(Kind::Poison).map(|sent| (sent, "which kills its process"));
+            self.witness.of_kind(OrderKind::Poison).map(|sent| (sent, "which kills its process"));
         for (sent, what) in [traced, poison].into_iter().flatten() {
             let (order, trace) = (sent.order.id, &sent.trace_id);
             text += &format!("\nThe trace of order {order}, {what} ({trace})\n");
@@ -198,7 +199,7 @@ impl<'a> Report<'a> {
             "lateness_ms": self.lateness,
             "timelines": self.timelines,
             "trace": self.traced.map(trace_of),
-            "trace_of_poison": self.witness.of_kind(Kind::Poison).map(trace_of),
+            "trace_of_poison": self.witness.of_kind(OrderKind::Poison).map(trace_of),
             "traces": traces,
             "traces_with_doubted_clocks": doubted,
         })

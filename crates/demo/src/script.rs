@@ -28,7 +28,7 @@ const HURRY: i64 = 900;
 
 /// What is special about an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum OrderKind {
     /// Nothing; it fails in the outage like any other.
     Ordinary,
     /// The service answers its first attempt with 409 or 423.
@@ -51,7 +51,7 @@ pub(crate) enum Kind {
     Refund,
 }
 
-impl Kind {
+impl OrderKind {
     /// How it ends.
     pub(crate) fn fate(self) -> Fate {
         let parked = |reason: &str| Fate::Parked(reason.to_owned());
@@ -144,7 +144,7 @@ impl fmt::Display for Fate {
 #[derive(Debug, Clone)]
 pub(crate) struct Order {
     pub(crate) id: u32,
-    pub(crate) kind: Kind,
+    pub(crate) kind: OrderKind,
     pub(crate) routing_key: &'static str,
 }
 
@@ -158,55 +158,56 @@ pub(crate) struct Body {
 
 /// The positions of the special orders, as fractions of the script. The refunds come together, so
 /// that they fail together.
-const SPECIAL: [(f64, Kind); 26] = [
-    (0.03, Kind::MeetsBug),
-    (0.04, Kind::Refund),
-    (0.04, Kind::Refund),
-    (0.04, Kind::Refund),
-    (0.04, Kind::Refund),
-    (0.04, Kind::Refund),
-    (0.04, Kind::Refund),
-    (0.04, Kind::Refund),
-    (0.04, Kind::Refund),
-    (0.05, Kind::Refused),
-    (0.08, Kind::MeetsBug),
-    (0.10, Kind::Misrouted),
-    (0.12, Kind::MeetsBug),
-    (0.16, Kind::Undecodable),
-    (0.20, Kind::Late),
-    (0.25, Kind::MeetsBug),
-    (0.35, Kind::Refused),
-    (0.38, Kind::MeetsBug),
-    (0.46, Kind::MeetsBug),
-    (0.54, Kind::MeetsBug),
-    (0.56, Kind::Hurried),
-    (0.58, Kind::Refused),
-    (0.62, Kind::MeetsBug),
-    (0.80, Kind::Poison),
-    (0.85, Kind::Refused),
-    (0.90, Kind::Misrouted),
+const SPECIAL: [(f64, OrderKind); 26] = [
+    (0.03, OrderKind::MeetsBug),
+    (0.04, OrderKind::Refund),
+    (0.04, OrderKind::Refund),
+    (0.04, OrderKind::Refund),
+    (0.04, OrderKind::Refund),
+    (0.04, OrderKind::Refund),
+    (0.04, OrderKind::Refund),
+    (0.04, OrderKind::Refund),
+    (0.04, OrderKind::Refund),
+    (0.05, OrderKind::Refused),
+    (0.08, OrderKind::MeetsBug),
+    (0.10, OrderKind::Misrouted),
+    (0.12, OrderKind::MeetsBug),
+    (0.16, OrderKind::Undecodable),
+    (0.20, OrderKind::Late),
+    (0.25, OrderKind::MeetsBug),
+    (0.35, OrderKind::Refused),
+    (0.38, OrderKind::MeetsBug),
+    (0.46, OrderKind::MeetsBug),
+    (0.54, OrderKind::MeetsBug),
+    (0.56, OrderKind::Hurried),
+    (0.58, OrderKind::Refused),
+    (0.62, OrderKind::MeetsBug),
+    (0.80, OrderKind::Poison),
+    (0.85, OrderKind::Refused),
+    (0.90, OrderKind::Misrouted),
 ];
 
 /// This many orders, with the special ones spread among them.
 pub(crate) fn orders(count: u32) -> Vec<Order> {
-    let mut kinds = vec![Kind::Ordinary; count as usize];
+    let mut kinds = vec![OrderKind::Ordinary; count as usize];
     for (part, kind) in SPECIAL {
         let from = (f64::from(count) * part) as usize;
-        if let Some(place) = kinds.iter_mut().skip(from).find(|kind| **kind == Kind::Ordinary) {
+        if let Some(place) = kinds.iter_mut().skip(from).find(|kind| **kind == OrderKind::Ordinary)
+        {
             *place = kind;
         }
     }
-    for kind in kinds.iter_mut().step_by(5).filter(|kind| **kind == Kind::Ordinary) {
-        *kind = Kind::Contended;
+    for kind in kinds.iter_mut().step_by(5).filter(|kind| **kind == OrderKind::Ordinary) {
+        *kind = OrderKind::Contended;
     }
     let keys =
         ["order.created", "order.changed", "order.paid.eu", "order.paid.us"].into_iter().cycle();
-    let order = |((kind, key), id): ((Kind, &'static str), u32)| Order {
+    let order = |((kind, key), id): ((OrderKind, &'static str), u32)| Order {
         id,
         kind,
         routing_key: match kind {
-            Kind::Misrouted => "invoice.created",
-            Kind::Refund => "refund.created",
+            OrderKind::Misrouted => "invoice.created",
+            OrderKind::Refund => "refund.created",
             _ => key,
         },
     };
@@ -218,15 +219,15 @@ const ID_PREFIX: &str = "order-";
 impl Order {
     /// The message that is published at this time, in nanoseconds since the epoch.
     pub(crate) fn message(&self, now: u64) -> Publish {
-        let item = if self.kind == Kind::Poison { POISON } else { "a box of screws" };
+        let item = if self.kind == OrderKind::Poison { POISON } else { "a box of screws" };
         let body = Body { id: self.id, item: item.to_owned(), quantity: 1 + self.id % 5 };
         let id = format!("{ID_PREFIX}{}", self.id);
         let mut message = Publish::to(EXCHANGE, self.routing_key).json(&json!(body)).message_id(id);
         let now_millis = i64::try_from(now / 1_000_000).unwrap_or(i64::MAX);
         match self.kind {
-            Kind::Undecodable => message.body.truncate(message.body.len() / 2),
-            Kind::Late => message = message.header("rehop-expires-at", now_millis - 60_000),
-            Kind::Hurried => message = message.header("rehop-expires-at", now_millis + HURRY),
+            OrderKind::Undecodable => message.body.truncate(message.body.len() / 2),
+            OrderKind::Late => message = message.header("rehop-expires-at", now_millis - 60_000),
+            OrderKind::Hurried => message = message.header("rehop-expires-at", now_millis + HURRY),
             _ => {}
         }
         message
@@ -250,14 +251,24 @@ mod tests {
             let of = |kind| orders.iter().filter(|order| order.kind == kind).count();
             assert_eq!(orders.len(), count as usize);
             assert_eq!(
-                (of(Kind::Poison), of(Kind::Late), of(Kind::Hurried), of(Kind::Undecodable)),
+                (
+                    of(OrderKind::Poison),
+                    of(OrderKind::Late),
+                    of(OrderKind::Hurried),
+                    of(OrderKind::Undecodable)
+                ),
                 (1, 1, 1, 1)
             );
             assert_eq!(
-                (of(Kind::Misrouted), of(Kind::MeetsBug), of(Kind::Refused), of(Kind::Refund)),
+                (
+                    of(OrderKind::Misrouted),
+                    of(OrderKind::MeetsBug),
+                    of(OrderKind::Refused),
+                    of(OrderKind::Refund)
+                ),
                 (2, 8, 4, 8)
             );
-            assert!(of(Kind::Contended) >= 10 && of(Kind::Ordinary) > count as usize / 2);
+            assert!(of(OrderKind::Contended) >= 10 && of(OrderKind::Ordinary) > count as usize / 2);
         }
     }
 
@@ -269,6 +280,8 @@ mod tests {
     #[test]
     fn the_replay_changes_only_what_met_the_bug() {
         let changed = |order: &Order| order.kind.fate() != order.kind.fate_before_replay();
-        assert!(orders(100).iter().all(|order| changed(order) == (order.kind == Kind::MeetsBug)));
+        assert!(
+            orders(100).iter().all(|order| changed(order) == (order.kind == OrderKind::MeetsBug))
+        );
     }
 }

@@ -13,8 +13,8 @@ use axum::response::{IntoResponse, Response};
 use axum::{Router, routing};
 use tokio::time::{Instant, sleep};
 
-use super::lock;
-use super::script::{Body, Kind, OUTAGE, Order, SHORT_BREAK};
+use super::lock::lock;
+use super::script::{Body, OUTAGE, Order, OrderKind, SHORT_BREAK};
 use super::traces::now_nanos;
 
 /// The header with the number of the attempt.
@@ -37,7 +37,7 @@ pub(crate) struct Request {
 
 #[derive(Debug)]
 pub(crate) struct Shop {
-    kinds: HashMap<u32, Kind>,
+    kinds: HashMap<u32, OrderKind>,
     opened: OnceLock<Instant>,
     is_repaired: AtomicBool,
     log: Mutex<Vec<Request>>,
@@ -92,26 +92,27 @@ impl Shop {
     }
 
     fn answer(&self, order: u32, attempt: u32) -> Request {
-        let kind = self.kinds.get(&order).copied().unwrap_or(Kind::Ordinary);
+        let kind = self.kinds.get(&order).copied().unwrap_or(OrderKind::Ordinary);
         let mut log = lock(&self.log);
         let outage = self.is_out();
         let answer = match kind {
-            Kind::MeetsBug if !self.is_repaired.load(Ordering::Relaxed) => {
+            OrderKind::MeetsBug if !self.is_repaired.load(Ordering::Relaxed) => {
                 StatusCode::INTERNAL_SERVER_ERROR
             }
-            Kind::Hurried => StatusCode::SERVICE_UNAVAILABLE,
+            OrderKind::Hurried => StatusCode::SERVICE_UNAVAILABLE,
             _ if outage => StatusCode::SERVICE_UNAVAILABLE,
             // Only the first attempt: the broker also counts another order's crash against the
             // immediate attempts, and an order that returns from its last wait has no other
             // attempts.
-            Kind::Contended if attempt == 1 && order.is_multiple_of(2) => StatusCode::CONFLICT,
-            Kind::Contended if attempt == 1 => StatusCode::LOCKED,
-            Kind::Refund if attempt == 1 => StatusCode::SERVICE_UNAVAILABLE,
-            Kind::Refused => StatusCode::UNPROCESSABLE_ENTITY,
+            OrderKind::Contended if attempt == 1 && order.is_multiple_of(2) => StatusCode::CONFLICT,
+            OrderKind::Contended if attempt == 1 => StatusCode::LOCKED,
+            OrderKind::Refund if attempt == 1 => StatusCode::SERVICE_UNAVAILABLE,
+            OrderKind::Refused => StatusCode::UNPROCESSABLE_ENTITY,
             _ => StatusCode::OK,
         };
-        let patient =
-            outage && order.is_multiple_of(2) && matches!(kind, Kind::Ordinary | Kind::Contended);
+        let patient = outage
+            && order.is_multiple_of(2)
+            && matches!(kind, OrderKind::Ordinary | OrderKind::Contended);
         let request = Request {
             at: now_nanos(),
             order,

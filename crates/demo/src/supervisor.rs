@@ -7,7 +7,7 @@ use tokio::process::Command;
 use tokio_util::sync::CancellationToken;
 
 use super::crash::{Crash, Crashes};
-use super::lock;
+use super::lock::lock;
 use super::service::{BROKER, DYING};
 use super::traces::now_nanos;
 

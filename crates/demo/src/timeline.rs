@@ -3,10 +3,11 @@
 
 use serde::Serialize;
 
+use super::play::Sent;
 use super::script::Fate;
 use super::shop::Request;
 use super::traces::Span;
-use super::witness::{Sent, Witness};
+use super::witness::Witness;
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Timeline {

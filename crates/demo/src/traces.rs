@@ -22,7 +22,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::clocks::{self, Timed};
-use super::lock;
+use super::lock::lock;
 
 /// Keeps each export of traces unchanged.
 #[derive(Debug, Default)]

@@ -9,11 +9,12 @@ use tokio::time::{Instant, sleep};
 
 use super::account::Found;
 use super::client::{Client, Taken};
+use super::lock::lock;
+use super::parked;
 use super::play::Play;
 use super::policy::{ORDERS, REFUNDS, STRAY};
 use super::progress::Progress;
 use super::script::{Fate, id_of};
-use super::{lock, parked};
 
 /// How long nothing may happen before the demo reports what it has found, although orders are
 /// missing.
@@ -137,24 +138,6 @@ impl<C: Client> Play<C> {
             );
         }
         Ok(found)
-    }
-
-    /// How many messages are in all queues of this role together.
-    pub(crate) async fn depth(&self, role: Role) -> anyhow::Result<usize> {
-        let mut depth = 0;
-        for queue in self.queues(role) {
-            depth += self.client.depth(queue).await?;
-        }
-        Ok(depth)
-    }
-
-    fn queues(&self, role: Role) -> Vec<&str> {
-        self.topology
-            .queues
-            .iter()
-            .filter(|queue| queue.role == role)
-            .map(|queue| queue.name.as_str())
-            .collect()
     }
 }
 

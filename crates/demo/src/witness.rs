@@ -5,20 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::account::{Account, Found};
 use super::crash::Crash;
+use super::play::Sent;
 use super::replay::Replay;
-use super::script::{Fate, Kind, Order};
+use super::script::{Fate, OrderKind};
 use super::shop::Request;
 use super::traces::Span;
 use super::watch::Seen;
-
-/// An order that the broker has confirmed.
-#[derive(Debug)]
-pub(crate) struct Sent {
-    pub(crate) order: Order,
-    /// When it was published, in nanoseconds since the epoch.
-    pub(crate) at: u64,
-    pub(crate) trace_id: String,
-}
 
 #[derive(Debug)]
 pub(crate) struct Witness {
@@ -37,15 +29,15 @@ pub(crate) struct Witness {
 impl Witness {
     /// Where the orders were before the replay.
     pub(crate) fn account_before_replay(&self) -> Account {
-        self.account_of(Kind::fate_before_replay, self.replay.began, &self.seen.found)
+        self.account_of(OrderKind::fate_before_replay, self.replay.began, &self.seen.found)
     }
 
     /// Where the orders were at the end.
     pub(crate) fn account(&self) -> Account {
-        self.account_of(Kind::fate, u64::MAX, &self.found)
+        self.account_of(OrderKind::fate, u64::MAX, &self.found)
     }
 
-    fn account_of(&self, fate: fn(Kind) -> Fate, until: u64, found: &[Found]) -> Account {
+    fn account_of(&self, fate: fn(OrderKind) -> Fate, until: u64, found: &[Found]) -> Account {
         let meant = self.sent.iter().map(|(id, sent)| (*id, fate(sent.order.kind))).collect();
         let handled = self
             .requests
@@ -80,20 +72,21 @@ impl Witness {
     /// When the HTTP service saw the replayed orders, in nanoseconds after the replay began, in
     /// this order.
     pub(crate) fn seen_again(&self) -> Vec<u64> {
-        let replayed =
-            |order| self.sent.get(&order).is_some_and(|sent| sent.order.kind == Kind::MeetsBug);
+        let replayed = |order| {
+            self.sent.get(&order).is_some_and(|sent| sent.order.kind == OrderKind::MeetsBug)
+        };
         let requests = self.requests.iter().filter(|request| replayed(request.order));
         requests.filter_map(|request| request.at.checked_sub(self.replay.began)).collect()
     }
 
     /// How long each refund waited first, as its attempt's span says, in milliseconds.
     pub(crate) fn first_waits_of_refunds(&self) -> Vec<u64> {
-        let refunds = self.sent.values().filter(|sent| sent.order.kind == Kind::Refund);
+        let refunds = self.sent.values().filter(|sent| sent.order.kind == OrderKind::Refund);
         let wait = |sent| self.spans_of(sent).iter().find_map(|span| span.number("rehop.delay_ms"));
         refunds.filter_map(wait).collect()
     }
 
-    pub(crate) fn of_kind(&self, kind: Kind) -> Option<&Sent> {
+    pub(crate) fn of_kind(&self, kind: OrderKind) -> Option<&Sent> {
         self.sent.values().find(|sent| sent.order.kind == kind)
     }
 
@@ -123,7 +116,7 @@ impl Witness {
                 last.answer.is_success() && last.at + exported_after < first_crash
             })
         };
-        let orders = self.sent.values().filter(|sent| sent.order.kind != Kind::Refund);
+        let orders = self.sent.values().filter(|sent| sent.order.kind != OrderKind::Refund);
         let chains = orders.map(|sent| (sent, self.requests_of(sent)));
         let telling = chains
             .filter(|(_, requests)| whole(requests) && wanted(requests))

@@ -88,6 +88,17 @@ fn without_docker_and_a_server_the_demo_plays_on_a_simulated_broker() {
 /// What a demo of 150 orders shows on any broker, if its consumer died this often and so many
 /// deaths at least are in the trace.
 fn check(report: &Value, crashes: u64, fewest_recorded: u64) {
+    check_account(report);
+    check_trace(&report["trace"]);
+    check_trace_of_poison(report, crashes, fewest_recorded);
+    assert!(number(report, "/traces") >= 150);
+    assert_eq!(number(report, "/traces_with_doubted_clocks"), 0);
+    check_timelines(report, crashes);
+    check_jitter(report);
+    check_replay(report);
+}
+
+fn check_account(report: &Value) {
     assert_eq!(number(report, "/published"), 150);
     let orders = |handled: usize, exhausted: Option<usize>| {
         let mut orders = json!({
@@ -108,8 +119,9 @@ fn check(report: &Value, crashes: u64, fewest_recorded: u64) {
     assert_eq!(report["before_the_replay"]["orders"], orders(132, Some(8)));
     assert_eq!(report["at_the_end"]["orders"], orders(140, None));
     assert!(number(report, "/lateness_ms/waits") > 10);
+}
 
-    let trace = &report["trace"];
+fn check_trace(trace: &Value) {
     let spans = trace["spans"].as_array().unwrap();
     let of = |operation: &str| -> Vec<&Value> {
         spans
@@ -149,7 +161,9 @@ fn check(report: &Value, crashes: u64, fewest_recorded: u64) {
             "never early: {wait:#}"
         );
     }
+}
 
+fn check_trace_of_poison(report: &Value, crashes: u64, fewest_recorded: u64) {
     let poison = report["trace_of_poison"]["spans"].as_array().unwrap();
     let deaths: Vec<_> =
         poison.iter().filter_map(|span| span["attributes"].get("rehop.unanswered")).collect();
@@ -163,9 +177,9 @@ fn check(report: &Value, crashes: u64, fewest_recorded: u64) {
             "{poison:#?}"
         );
     }
-    assert!(number(report, "/traces") >= 150);
-    assert_eq!(number(report, "/traces_with_doubted_clocks"), 0);
+}
 
+fn check_timelines(report: &Value, crashes: u64) {
     let timelines = report["timelines"].as_array().unwrap();
     assert_eq!(timelines.len(), 3);
     let moments = |timeline: usize, what: &str| {
@@ -187,7 +201,9 @@ fn check(report: &Value, crashes: u64, fewest_recorded: u64) {
     assert_eq!(timelines[1]["end"], "expired, and parked");
     assert_eq!(moments(2, "the process dies") as u64, crashes);
     assert_eq!(timelines[2]["end"], "parked: delivery limit");
+}
 
+fn check_jitter(report: &Value) {
     let waits: Vec<u64> = report["jitter"]["waits"]
         .as_array()
         .unwrap()
@@ -196,7 +212,9 @@ fn check(report: &Value, crashes: u64, fewest_recorded: u64) {
         .collect();
     assert!(waits.iter().all(|wait| (800..=1600).contains(wait)), "{waits:?}");
     assert!(waits.iter().any(|wait| *wait != waits[0]), "jitter makes waits differ: {waits:?}");
+}
 
+fn check_replay(report: &Value) {
     let groups = report["parked"].as_array().unwrap();
     let met_bug: Vec<_> = groups.iter().filter(|group| group["class"] == "http_500").collect();
     assert_eq!(met_bug.len(), 1, "{groups:#?}");

@@ -28,9 +28,9 @@ mod format;
 #[path = "../../../src/inputs.rs"]
 mod inputs;
 mod listener;
-mod looks;
 mod overview;
 mod pages;
+mod readings;
 mod refusal;
 mod runs;
 mod server;
@@ -56,7 +56,7 @@ use overview::Plan;
 use rehop::Error;
 use rehop::Settings;
 use rehop::internals::Link;
-use state::State;
+use state::AppState;
 use work::Work;
 
 /// How the page is served.
@@ -161,7 +161,7 @@ pub async fn start(settings: &Settings, options: Options) -> Result<Ui, UiError>
     let failed = |error| UiError::Listen { address: origin.clone(), error };
     let (door, token) = Door::new(hosts, is_https).map_err(failed)?;
     let address = format!("{origin}/enter?token={token}");
-    let state = State::new(door, settings.clone(), plan, link, origin, options);
+    let state = AppState::new(door, settings.clone(), plan, link, origin, options);
     let work = state.work.clone();
     let server = tokio::spawn(server::serve(listener, pages::routes(state))).abort_handle();
     Ok(Ui { address, server, work })

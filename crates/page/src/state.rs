@@ -12,8 +12,8 @@ use crate::address::Address;
 use crate::allowed::Allowed;
 use crate::depths;
 use crate::door::{Door, Fields};
-use crate::looks::Readings;
 use crate::overview::{Overview, Plan};
+use crate::readings::Readings;
 use crate::refusal::Refusal;
 use crate::runs::Runs;
 use crate::statistics::Statistician;
@@ -29,7 +29,7 @@ use rehop_operator::parked::{Parked, Place};
 const DEPTHS_AGE: Duration = Duration::from_secs(1);
 
 /// What all pages share.
-pub(super) struct State {
+pub(super) struct AppState {
     pub(super) door: Arc<Door>,
     pub(super) allowed: Allowed,
     pub(super) settings: Settings,
@@ -45,7 +45,7 @@ pub(super) struct State {
     overview: Mutex<Option<(Instant, Arc<Overview>)>>,
 }
 
-impl State {
+impl AppState {
     pub(super) fn new(
         door: Door,
         settings: Settings,

@@ -38,11 +38,11 @@ pub(super) struct Statistician {
     settings: Settings,
     queues: Vec<String>,
     is_asking: AtomicBool,
-    answer: watch::Sender<Option<Answer>>,
+    answer: watch::Sender<Option<DatedStatistics>>,
 }
 
 #[derive(Debug, Clone)]
-struct Answer {
+struct DatedStatistics {
     at: Instant,
     statistics: Statistics,
 }
@@ -68,11 +68,13 @@ impl Statistician {
             let asking = self.clone();
             tokio::spawn(async move {
                 let statistics = asking.ask().await;
-                asking.answer.send_replace(Some(Answer { at: Instant::now(), statistics }));
+                asking
+                    .answer
+                    .send_replace(Some(DatedStatistics { at: Instant::now(), statistics }));
                 asking.is_asking.store(false, Ordering::SeqCst);
             });
         }
-        let is_recent = |answer: &Option<Answer>| {
+        let is_recent = |answer: &Option<DatedStatistics>| {
             answer.as_ref().is_some_and(|answer| answer.at.elapsed() < TOO_OLD)
         };
         match timeout(FIRST, answer.wait_for(is_recent)).await.ok().and_then(Result::ok).as_deref()

@@ -10,7 +10,7 @@ use crate::headers::{integer, string};
 use crate::protocol::{ConnectionId, Version};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum QueueType {
     Quorum,
     Classic,
 }
@@ -18,7 +18,7 @@ pub(crate) enum Kind {
 /// What a queue was declared with. It is compared when the queue is declared again.
 #[derive(Debug, Clone)]
 pub(crate) struct Declaration {
-    pub(crate) kind: Kind,
+    pub(crate) kind: QueueType,
     pub(crate) is_durable: bool,
     pub(crate) is_auto_delete: bool,
     /// The connection to which the queue is exclusive.
@@ -47,20 +47,20 @@ static KNOWN: LazyLock<[Vec<&str>; 3]> = LazyLock::new(|| {
     [split(&[QUORUM]), split(&[QUORUM, QUORUM_4_3]), split(&[CLASSIC])]
 });
 
-fn known(version: Version, kind: Kind) -> &'static [&'static str] {
+fn known(version: Version, kind: QueueType) -> &'static [&'static str] {
     match (kind, version) {
-        (Kind::Quorum, Version::V4_3) => &KNOWN[1],
-        (Kind::Quorum, _) => &KNOWN[0],
-        (Kind::Classic, _) => &KNOWN[2],
+        (QueueType::Quorum, Version::V4_3) => &KNOWN[1],
+        (QueueType::Quorum, _) => &KNOWN[0],
+        (QueueType::Classic, _) => &KNOWN[2],
     }
 }
 
 /// The queue type that the arguments ask for.
-pub(crate) fn kind_of(queue: &str, arguments: &FieldTable) -> Result<Kind, Exception> {
+pub(crate) fn kind_of(queue: &str, arguments: &FieldTable) -> Result<QueueType, Exception> {
     match string(arguments, "x-queue-type") {
-        Some("quorum") => Ok(Kind::Quorum),
-        Some("classic") => Ok(Kind::Classic),
-        None if !arguments.contains_key("x-queue-type") => Ok(Kind::Classic),
+        Some("quorum") => Ok(QueueType::Quorum),
+        Some("classic") => Ok(QueueType::Classic),
+        None if !arguments.contains_key("x-queue-type") => Ok(QueueType::Classic),
         Some(other) => {
             Err(invalid("x-queue-type", queue, &format!("\"unsupported queue type '{other}'\"")))
         }
@@ -81,8 +81,8 @@ pub(crate) fn check(
         }
     }
     let other = match declaration.kind {
-        Kind::Quorum => Kind::Classic,
-        Kind::Classic => Kind::Quorum,
+        QueueType::Quorum => QueueType::Classic,
+        QueueType::Classic => QueueType::Quorum,
     };
     for (key, _) in arguments {
         let is_known = |kind| known(version, kind).contains(&key.as_str());
@@ -96,7 +96,7 @@ pub(crate) fn check(
         (declaration.owner.is_some(), "exclusive-owner"),
         (!declaration.is_durable, "non-durable"),
     ];
-    match impossible.iter().find(|(is_set, _)| *is_set && declaration.kind == Kind::Quorum) {
+    match impossible.iter().find(|(is_set, _)| *is_set && declaration.kind == QueueType::Quorum) {
         Some((_, name)) => {
             Err(Exception::precondition_failed(&format!("invalid property '{name}' for {queue}")))
         }
@@ -109,14 +109,14 @@ pub(crate) fn check(
 pub(crate) fn check_consumer(
     version: Version,
     queue: &str,
-    kind: Kind,
+    kind: QueueType,
     arguments: &FieldTable,
 ) -> Result<(), Exception> {
     for (key, _) in arguments {
         let is_refused = match key.as_str() {
             "x-stream-offset" => true,
-            "x-consumer-timeout" => kind == Kind::Classic && version == Version::V4_3,
-            "x-cancel-on-ha-failover" => kind == Kind::Quorum,
+            "x-consumer-timeout" => kind == QueueType::Classic && version == Version::V4_3,
+            "x-cancel-on-ha-failover" => kind == QueueType::Quorum,
             _ => false,
         };
         if is_refused {
@@ -126,10 +126,10 @@ pub(crate) fn check_consumer(
     Ok(())
 }
 
-fn of_another_type(key: &str, queue: &str, kind: Kind) -> Exception {
+fn of_another_type(key: &str, queue: &str, kind: QueueType) -> Exception {
     let module = match kind {
-        Kind::Quorum => "rabbit_quorum_queue",
-        Kind::Classic => "rabbit_classic_queue",
+        QueueType::Quorum => "rabbit_quorum_queue",
+        QueueType::Classic => "rabbit_classic_queue",
     };
     let queue = queue_in_vhost(queue);
     Exception::precondition_failed(&format!(

@@ -7,7 +7,7 @@ use crate::error::Exception;
 use crate::message::Message;
 use crate::names::{ChannelId, QueueId, Tag};
 use crate::protocol::{ChannelNumber, ConnectionId, Event, Method};
-use crate::queue::{Command, Effect, Return, Settlement, Subscription};
+use crate::queue::{Command, ConsumeRequest, Effect, Return, Settlement};
 
 impl Broker {
     /// Reads a method from a connection. A connection is only told of an alarm when it publishes.
@@ -95,15 +95,15 @@ impl Broker {
             }
             Method::Consume { queue, consumer_tag, is_no_ack, is_exclusive, arguments } => {
                 let tag = Tag::Subscription(consumer_tag.as_str().into());
-                let subscription =
-                    Subscription::new(id, tag, is_no_ack, is_exclusive, channel.prefetch);
-                self.consume(id, &queue, subscription, &arguments)?;
+                let request =
+                    ConsumeRequest::new(id, tag, is_no_ack, is_exclusive, channel.prefetch);
+                self.consume(id, &queue, request, &arguments)?;
             }
             Method::Cancel { consumer_tag } => self.cancel(id, &consumer_tag),
             Method::Get { queue, is_no_ack } => {
-                let subscription =
-                    Subscription::new(id, Tag::Get(channel.deliveries + 1), is_no_ack, false, 1);
-                self.get(id, &queue, subscription)?;
+                let request =
+                    ConsumeRequest::new(id, Tag::Get(channel.deliveries + 1), is_no_ack, false, 1);
+                self.get(id, &queue, request)?;
             }
             Method::Ack { delivery_tag, is_multiple } => {
                 self.settle(id, delivery_tag, is_multiple, Settlement::Ack)?
@@ -129,7 +129,7 @@ impl Broker {
     /// Something happens to a channel. While it waits, only the answer gets through.
     pub(crate) fn notify_channel(&mut self, id: ChannelId, queue: QueueId, effect: Effect) {
         let Some(channel) = self.channels.get_mut(&id) else { return };
-        if let Effect::Answer(_, answer) = effect {
+        if let Effect::Reply(_, answer) = effect {
             if channel.waits_for == Some(queue) {
                 channel.waits_for = None;
                 self.answer_channel(id, queue, answer);

@@ -251,7 +251,7 @@ impl Broker {
                 self.on_their_way.push_back((due, channel, queue, effect));
                 self.set_timer(due, Timer::Delivery);
             }
-            Effect::Answer(channel, _)
+            Effect::Reply(channel, _)
             | Effect::TimedOut(channel, _)
             | Effect::Deliver(Handed { channel, .. }, _)
             | Effect::Confirm(Publisher::Channel(channel), ..) => {

@@ -2,7 +2,7 @@
 
 use lapin::types::{AMQPValue, FieldTable};
 
-use crate::arguments::Kind;
+use crate::arguments::QueueType;
 use crate::headers::{integer_of, string};
 use crate::names::Name;
 use crate::protocol::{Time, Version};
@@ -54,7 +54,7 @@ pub(crate) struct Settings {
 impl Settings {
     pub(crate) fn new(
         version: Version,
-        kind: Kind,
+        kind: QueueType,
         arguments: &FieldTable,
         policy: Option<&FieldTable>,
     ) -> Self {
@@ -62,7 +62,7 @@ impl Settings {
         // A quorum queue accepts reject-publish-dlx, and drops the oldest all the same.
         let overflow = match lookup.policy_or_argument("x-overflow") {
             Some("reject-publish") => Overflow::RejectPublish,
-            Some("reject-publish-dlx") if kind == Kind::Classic => Overflow::RejectPublish,
+            Some("reject-publish-dlx") if kind == QueueType::Classic => Overflow::RejectPublish,
             _ => Overflow::DropHead,
         };
         let text = |key| lookup.argument_or_policy(key).map(Name::from);
@@ -71,10 +71,10 @@ impl Settings {
         let is_at_least_once = lookup.argument_or_policy("x-dead-letter-strategy")
             == Some("at-least-once")
             && overflow == Overflow::RejectPublish
-            && kind == Kind::Quorum;
+            && kind == QueueType::Quorum;
         Self {
             version,
-            delivery_limit: if kind == Kind::Quorum {
+            delivery_limit: if kind == QueueType::Quorum {
                 lookup.delivery_limit(version)
             } else {
                 None

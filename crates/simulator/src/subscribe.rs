@@ -9,36 +9,36 @@ use crate::headers::integer_of;
 use crate::names::{ChannelId, Name, QueueId, Tag, count, short};
 use crate::permissions::{Access, Resource};
 use crate::protocol::{Event, Time, Version};
-use crate::queue::{Answer, Command, Effect, Subscription};
+use crate::queue::{Command, ConsumeRequest, Effect, QueueReply};
 
 impl Broker {
     pub(crate) fn consume(
         &mut self,
         id: ChannelId,
         queue: &ShortString,
-        mut subscription: Subscription,
+        mut request: ConsumeRequest,
         arguments: &FieldTable,
     ) -> Result<(), Exception> {
-        let Tag::Subscription(tag) = &subscription.tag else { return Ok(()) };
+        let Tag::Subscription(tag) = &request.tag else { return Ok(()) };
         if self.channels.get(&id).is_some_and(|channel| channel.consumers.contains_key(tag)) {
             return Err(Exception::not_allowed(&format!("attempt to reuse consumer tag '{tag}'")));
         }
         self.consumer_limit(id)?;
         if tag.is_empty() {
-            subscription.tag = Tag::Subscription(format!("amq.ctag-{}", self.next_number()).into());
+            request.tag = Tag::Subscription(format!("amq.ctag-{}", self.next_number()).into());
         }
         let queue = self.readable_queue(id, queue)?;
         if let Some(found) = self.queues.get(&queue) {
             let kind = found.declaration.kind;
             arguments::check_consumer(self.version, &found.name, kind, arguments)?;
         }
-        subscription.priority = integer_of(arguments, "x-priority").unwrap_or_default();
+        request.priority = integer_of(arguments, "x-priority").unwrap_or_default();
         // Only 4.3 knows a consumer's own timeout.
         let own =
             integer_of(arguments, "x-consumer-timeout").filter(|_| self.version >= Version::V4_3);
         let own = own.and_then(|timeout| u64::try_from(timeout).ok()).map(Time::from_millis);
-        subscription.timeout = own.unwrap_or_else(|| self.consumer_timeout_of(id, queue));
-        self.ask(id, queue, Command::Subscribe(subscription));
+        request.timeout = own.unwrap_or_else(|| self.consumer_timeout_of(id, queue));
+        self.ask(id, queue, Command::Subscribe(request));
         Ok(())
     }
 
@@ -85,10 +85,10 @@ impl Broker {
         &mut self,
         id: ChannelId,
         queue: &ShortString,
-        mut subscription: Subscription,
+        mut request: ConsumeRequest,
     ) -> Result<(), Exception> {
         let queue = self.readable_queue(id, queue)?;
-        subscription.timeout = self.consumer_timeout_of(id, queue);
+        request.timeout = self.consumer_timeout_of(id, queue);
         if let Some(queue) = self.queues.get(&queue)
             && queue.settings.is_single_active_consumer
             && !queue.is_classic()
@@ -102,32 +102,32 @@ impl Broker {
                 "cannot obtain access to locked {name}. {why}"
             )));
         }
-        self.ask(id, queue, Command::Get(subscription));
+        self.ask(id, queue, Command::Get(request));
         Ok(())
     }
 
     /// A queue has answered the channel that waits for it.
-    pub(crate) fn answer_channel(&mut self, id: ChannelId, queue: QueueId, answer: Answer) {
+    pub(crate) fn answer_channel(&mut self, id: ChannelId, queue: QueueId, answer: QueueReply) {
         match answer {
-            Answer::Subscribed { tag } => {
+            QueueReply::Subscribed { tag } => {
                 self.send_on(id, Event::Subscribed { consumer_tag: short(&tag) });
                 if let Some(channel) = self.channels.get_mut(&id) {
                     channel.consumers.insert(tag, queue);
                 }
             }
-            Answer::Cancelled => self.send_on(id, Event::Done),
-            Answer::Empty => self.send_on(id, Event::Empty),
-            Answer::Got { entry, handed, left } => {
+            QueueReply::Cancelled => self.send_on(id, Event::Done),
+            QueueReply::Empty => self.send_on(id, Event::Empty),
+            QueueReply::Got { entry, handed, left } => {
                 let delivery = self.delivery(queue, handed, &entry);
                 self.send_on(id, Event::Got { delivery, messages: count(left) });
             }
-            Answer::Purged { messages } => {
+            QueueReply::Purged { messages } => {
                 self.send_on(id, Event::Removed { messages: count(messages) })
             }
-            Answer::Counted { messages, consumers } => {
+            QueueReply::Counted { messages, consumers } => {
                 self.send_counts(id, queue, messages, consumers)
             }
-            Answer::Refused(exception) => self.close_channel(id, exception),
+            QueueReply::Refused(exception) => self.close_channel(id, exception),
         }
     }
 
@@ -153,8 +153,8 @@ impl Broker {
     /// consumers.
     pub(crate) fn give_up_count(&mut self, id: ChannelId, queue: QueueId) {
         if self.queues.get_mut(&queue).is_some_and(|queue| queue.forget_count(id)) {
-            let answer = Answer::Counted { messages: 0, consumers: 0 };
-            self.notify_channel(id, queue, Effect::Answer(id, answer));
+            let answer = QueueReply::Counted { messages: 0, consumers: 0 };
+            self.notify_channel(id, queue, Effect::Reply(id, answer));
         }
     }
 

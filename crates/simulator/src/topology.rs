@@ -2,7 +2,7 @@
 
 use lapin::types::{FieldTable, ShortString};
 
-use crate::arguments::{self, Declaration, Kind};
+use crate::arguments::{self, Declaration, QueueType};
 use crate::broker::{Broker, Timer};
 use crate::error::{Exception, exchange_in_vhost, queue_in_vhost};
 use crate::exchange::{Destination, Exchange, ExchangeType};
@@ -11,7 +11,7 @@ use crate::names::{ChannelId, Name, Publisher, QueueId, count};
 use crate::permissions::{Access, Resource};
 use crate::policy::Settings;
 use crate::protocol::{Event, Method, Time};
-use crate::queue::{Answer, Command, Effect, Queue, Subscription};
+use crate::queue::{Command, ConsumeRequest, Effect, Queue, QueueReply};
 
 /// How long a declaration waits for the counts of a queue whose leader does not answer.
 const COUNT_TIMEOUT: Time = Time::from_millis(250);
@@ -23,11 +23,24 @@ impl Broker {
         id: ChannelId,
         method: Method,
     ) -> Result<(), Exception> {
+        use Method::{BindExchange, BindQueue, DeclareExchange, DeleteExchange, UnbindQueue};
+        match method {
+            BindQueue { .. } | UnbindQueue { .. } | BindExchange { .. } => {
+                self.change_bindings(id, method)?;
+            }
+            DeclareExchange { .. } | DeleteExchange { .. } => self.change_exchanges(id, method)?,
+            // These are answered with counts.
+            _ => return self.change_queues(id, method),
+        }
+        self.send_on(id, Event::Done);
+        Ok(())
+    }
+
+    fn change_queues(&mut self, id: ChannelId, method: Method) -> Result<(), Exception> {
         match method {
             Method::DeclareQueue { queue, is_passive: true, .. } => {
                 let queue = self.accessible_queue(id, queue.as_str())?;
                 self.count(id, queue);
-                return Ok(());
             }
             Method::DeclareQueue {
                 queue,
@@ -44,7 +57,7 @@ impl Broker {
                     .filter(|_| is_exclusive);
                 let kind = match arguments::kind_of(queue.as_str(), &arguments) {
                     // It is compared with that of the queue.
-                    Err(_) if self.queue_names.contains_key(queue.as_str()) => Kind::Classic,
+                    Err(_) if self.queue_names.contains_key(queue.as_str()) => QueueType::Classic,
                     kind => kind?,
                 };
                 let declaration = Declaration {
@@ -54,21 +67,27 @@ impl Broker {
                     owner,
                     arguments,
                 };
-                return self.declare_queue(id, &queue, declaration);
+                self.declare_queue(id, &queue, declaration)?;
             }
             Method::DeleteQueue { queue, if_empty } => {
                 let queue = self.expand_queue_name(id, &queue)?;
                 let messages = self.delete_queue_for(id, &queue, if_empty)?;
                 self.send_on(id, Event::Removed { messages: count(messages) });
-                return Ok(());
             }
             Method::PurgeQueue { queue } => {
                 let queue = self.expand_queue_name(id, &queue)?;
                 self.check_access(id, Access::Read, Resource::Queue(&queue))?;
                 let queue = self.accessible_queue(id, &queue)?;
                 self.ask(id, queue, Command::Purge(id));
-                return Ok(());
             }
+            // Every other method is handled by the channel.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn change_bindings(&mut self, id: ChannelId, method: Method) -> Result<(), Exception> {
+        match method {
             Method::BindQueue { queue, exchange, routing_key, arguments } => {
                 let queue = self.expand_queue_name(id, &queue)?;
                 self.check_binding(id, Resource::Queue(&queue), exchange.as_str(), true)?;
@@ -89,6 +108,13 @@ impl Broker {
                 let destination = Destination::Exchange(Name::from(destination.as_str()));
                 self.bind(source.as_str(), destination, &routing_key, arguments);
             }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn change_exchanges(&mut self, id: ChannelId, method: Method) -> Result<(), Exception> {
+        match method {
             Method::DeclareExchange { exchange, is_passive: true, .. } => {
                 check_not_default(exchange.as_str())?;
                 self.existing_exchange(exchange.as_str())?;
@@ -103,10 +129,8 @@ impl Broker {
             Method::DeleteExchange { exchange, if_unused } => {
                 self.delete_exchange(id, exchange.as_str(), if_unused)?
             }
-            // Every other method is handled by the channel.
-            _ => return Ok(()),
+            _ => {}
         }
-        self.send_on(id, Event::Done);
         Ok(())
     }
 
@@ -126,7 +150,7 @@ impl Broker {
     ) -> Result<(), Exception> {
         let version = self.version;
         let name = match queue.as_str() {
-            "" if declaration.kind == Kind::Quorum => {
+            "" if declaration.kind == QueueType::Quorum => {
                 let text = "Cannot declare a server-named queue for type rabbit_quorum_queue";
                 return Err(Exception::precondition_failed(text));
             }
@@ -208,12 +232,12 @@ impl Broker {
                 Command::Publish(Some((publisher @ Publisher::Channel(_), sequence)), _) => {
                     Effect::Confirm(*publisher, *sequence, true)
                 }
-                Command::Subscribe(Subscription { channel, .. })
-                | Command::Get(Subscription { channel, .. })
+                Command::Subscribe(ConsumeRequest { channel, .. })
+                | Command::Get(ConsumeRequest { channel, .. })
                 | Command::Cancel(channel, _)
                 | Command::Purge(channel)
                 | Command::Count(channel) => {
-                    Effect::Answer(*channel, Answer::Refused(Exception::no_queue(&queue.name)))
+                    Effect::Reply(*channel, QueueReply::Refused(Exception::no_queue(&queue.name)))
                 }
                 _ => continue,
             };

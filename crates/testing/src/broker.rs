@@ -20,7 +20,7 @@ const READY: Duration = Duration::from_secs(300);
 /// when it is dropped.
 #[derive(Debug)]
 pub struct Broker {
-    kind: Kind,
+    hosting: Hosting,
     amqp_url: String,
     amqps_url: Option<String>,
     management_url: Option<String>,
@@ -28,7 +28,7 @@ pub struct Broker {
 }
 
 #[derive(Debug)]
-enum Kind {
+enum Hosting {
     External,
     /// Somebody else's container, which other processes use, too.
     Attached(Container),
@@ -106,26 +106,26 @@ impl Broker {
     /// A private node has no mapping: it listens where its configuration says.
     #[must_use]
     pub fn port(&self, inside: u16) -> Option<u16> {
-        match &self.kind {
-            Kind::Container(container) | Kind::Attached(container) => {
+        match &self.hosting {
+            Hosting::Container(container) | Hosting::Attached(container) => {
                 container.ports.get(&inside).copied()
             }
-            Kind::Node(_) => Some(inside),
-            Kind::External => None,
+            Hosting::Node(_) => Some(inside),
+            Hosting::External => None,
         }
     }
 
     /// Whether the fixture started this broker, so that it can restart, stop and pause it.
     #[must_use]
     pub fn is_ours(&self) -> bool {
-        !matches!(self.kind, Kind::External | Kind::Attached(_))
+        !matches!(self.hosting, Hosting::External | Hosting::Attached(_))
     }
 
     /// Whether [`rabbitmqctl`](Self::rabbitmqctl) can be run: on all but brokers of which only the
     /// address is known.
     #[must_use]
     pub fn has_rabbitmqctl(&self) -> bool {
-        !matches!(self.kind, Kind::External)
+        !matches!(self.hosting, Hosting::External)
     }
 
     /// A small client with a connection of its own.
@@ -142,13 +142,15 @@ impl Broker {
     /// # Errors
     /// When the broker is not ours, or does not come back.
     pub async fn restart(&self) -> Result<(), BrokerError> {
-        match &self.kind {
-            Kind::External | Kind::Attached(_) => Err(BrokerError::NotOurs { what: "restart" }),
-            Kind::Container(container) => {
+        match &self.hosting {
+            Hosting::External | Hosting::Attached(_) => {
+                Err(BrokerError::NotOurs { what: "restart" })
+            }
+            Hosting::Container(container) => {
                 container.control(&["restart"]).await?;
                 self.ready().await
             }
-            Kind::Node(node) => {
+            Hosting::Node(node) => {
                 node.shut_down().await?;
                 node.launch().await
             }
@@ -160,10 +162,10 @@ impl Broker {
     /// # Errors
     /// When the broker is not ours, or does not stop.
     pub async fn stop(&self) -> Result<(), BrokerError> {
-        match &self.kind {
-            Kind::External | Kind::Attached(_) => Err(BrokerError::NotOurs { what: "stop" }),
-            Kind::Container(container) => container.control(&["stop"]).await,
-            Kind::Node(node) => node.shut_down().await,
+        match &self.hosting {
+            Hosting::External | Hosting::Attached(_) => Err(BrokerError::NotOurs { what: "stop" }),
+            Hosting::Container(container) => container.control(&["stop"]).await,
+            Hosting::Node(node) => node.shut_down().await,
         }
     }
 
@@ -172,10 +174,10 @@ impl Broker {
     /// # Errors
     /// When the broker is not ours, or is not running.
     pub async fn kill(&self) -> Result<(), BrokerError> {
-        match &self.kind {
-            Kind::External | Kind::Attached(_) => Err(BrokerError::NotOurs { what: "kill" }),
-            Kind::Container(container) => container.control(&["kill"]).await,
-            Kind::Node(node) => node.kill().await,
+        match &self.hosting {
+            Hosting::External | Hosting::Attached(_) => Err(BrokerError::NotOurs { what: "kill" }),
+            Hosting::Container(container) => container.control(&["kill"]).await,
+            Hosting::Node(node) => node.kill().await,
         }
     }
 
@@ -185,13 +187,13 @@ impl Broker {
     /// # Errors
     /// When the broker is not ours, or does not come up.
     pub async fn start_again(&self) -> Result<(), BrokerError> {
-        match &self.kind {
-            Kind::External | Kind::Attached(_) => Err(BrokerError::NotOurs { what: "start" }),
-            Kind::Container(container) => {
+        match &self.hosting {
+            Hosting::External | Hosting::Attached(_) => Err(BrokerError::NotOurs { what: "start" }),
+            Hosting::Container(container) => {
                 container.control(&["start"]).await?;
                 self.ready().await
             }
-            Kind::Node(node) => node.launch().await,
+            Hosting::Node(node) => node.launch().await,
         }
     }
 
@@ -200,10 +202,10 @@ impl Broker {
     /// # Errors
     /// When the broker is not ours, or is not running.
     pub async fn pause(&self) -> Result<(), BrokerError> {
-        match &self.kind {
-            Kind::External | Kind::Attached(_) => Err(BrokerError::NotOurs { what: "pause" }),
-            Kind::Container(container) => container.pause().await,
-            Kind::Node(node) => node.signal("STOP").await,
+        match &self.hosting {
+            Hosting::External | Hosting::Attached(_) => Err(BrokerError::NotOurs { what: "pause" }),
+            Hosting::Container(container) => container.pause().await,
+            Hosting::Node(node) => node.signal("STOP").await,
         }
     }
 
@@ -212,10 +214,12 @@ impl Broker {
     /// # Errors
     /// When the broker is not ours, or is not paused.
     pub async fn resume(&self) -> Result<(), BrokerError> {
-        match &self.kind {
-            Kind::External | Kind::Attached(_) => Err(BrokerError::NotOurs { what: "resume" }),
-            Kind::Container(container) => container.control(&["unpause"]).await,
-            Kind::Node(node) => node.signal("CONT").await,
+        match &self.hosting {
+            Hosting::External | Hosting::Attached(_) => {
+                Err(BrokerError::NotOurs { what: "resume" })
+            }
+            Hosting::Container(container) => container.control(&["unpause"]).await,
+            Hosting::Node(node) => node.signal("CONT").await,
         }
     }
 
@@ -224,23 +228,23 @@ impl Broker {
     /// # Errors
     /// When only the broker's address is known, or the command fails.
     pub async fn rabbitmqctl(&self, args: &[&str]) -> Result<String, BrokerError> {
-        match &self.kind {
-            Kind::External => Err(BrokerError::NotOurs { what: "run rabbitmqctl on" }),
-            Kind::Container(container) | Kind::Attached(container) => {
+        match &self.hosting {
+            Hosting::External => Err(BrokerError::NotOurs { what: "run rabbitmqctl on" }),
+            Hosting::Container(container) | Hosting::Attached(container) => {
                 container.rabbitmqctl(args).await
             }
-            Kind::Node(node) => node.rabbitmqctl(args).await,
+            Hosting::Node(node) => node.rabbitmqctl(args).await,
         }
     }
 
     async fn ready(&self) -> Result<(), BrokerError> {
         probe::amqp(&address_of(&self.amqp_url)?, READY).await?;
-        match &self.kind {
-            Kind::Container(container) => match container.ports.get(&MANAGEMENT) {
+        match &self.hosting {
+            Hosting::Container(container) => match container.ports.get(&MANAGEMENT) {
                 Some(port) => probe::http(&format!("127.0.0.1:{port}"), READY).await,
                 None => Ok(()),
             },
-            Kind::Node(_) | Kind::External | Kind::Attached(_) => Ok(()),
+            Hosting::Node(_) | Hosting::External | Hosting::Attached(_) => Ok(()),
         }
     }
 }
@@ -306,7 +310,7 @@ impl BrokerBuilder {
         let broker = match (variable("REHOP_TEST_AMQP_URL"), variable("REHOP_TEST_CONTAINER")) {
             (Some(url), _) if !self.own => external(url).await?,
             (None, Some(name)) if !self.own => {
-                of_container(container::attach(name).await?, Kind::Attached).await?
+                of_container(container::attach(name).await?, Hosting::Attached).await?
             }
             _ => self.start_own().await?,
         };
@@ -371,30 +375,30 @@ async fn external(amqp_url: String) -> Result<Broker, BrokerError> {
         probe::amqp(&address, Duration::from_secs(10)).await?
     };
     let management_url = variable("REHOP_TEST_MANAGEMENT_URL");
-    Ok(Broker { kind: Kind::External, amqp_url, amqps_url: None, management_url, version })
+    Ok(Broker { hosting: Hosting::External, amqp_url, amqps_url: None, management_url, version })
 }
 
 async fn in_container(image: &str, recipe: &Recipe) -> Result<Broker, BrokerError> {
-    of_container(container::start(image, recipe).await?, Kind::Container).await
+    of_container(container::start(image, recipe).await?, Hosting::Container).await
 }
 
 async fn of_container(
     container: Container,
-    kind: fn(Container) -> Kind,
+    hosting: fn(Container) -> Hosting,
 ) -> Result<Broker, BrokerError> {
     let port = |inside| container.ports.get(&inside).copied();
     let (amqp, amqps, management) = (container.amqp()?, port(AMQPS), port(MANAGEMENT));
-    started(kind(container), amqp, amqps, management).await
+    started(hosting(container), amqp, amqps, management).await
 }
 
 async fn on_private_node(server: Server, recipe: &Recipe) -> Result<Broker, BrokerError> {
     let node = node::start(server, recipe).await?;
     let (amqp, amqps, management) = (node.amqp, node.amqps, node.management);
-    started(Kind::Node(Box::new(node)), amqp, amqps, Some(management)).await
+    started(Hosting::Node(Box::new(node)), amqp, amqps, Some(management)).await
 }
 
 async fn started(
-    kind: Kind,
+    hosting: Hosting,
     amqp: u16,
     amqps: Option<u16>,
     management: Option<u16>,
@@ -405,7 +409,7 @@ async fn started(
         .or_else(|| variable("REHOP_TEST_MANAGEMENT_URL"));
     let version = probe::amqp(&format!("127.0.0.1:{amqp}"), READY).await?;
     Ok(Broker {
-        kind,
+        hosting,
         amqp_url: format!("amqp://guest:guest@127.0.0.1:{amqp}/%2f"),
         amqps_url: amqps.map(|port| format!("amqps://guest:guest@127.0.0.1:{port}/%2f")),
         management_url,
@@ -417,12 +421,12 @@ impl Broker {
     /// Writes to standard error directly, because output of the print macros is captured and shown
     /// only for failed tests.
     fn announce(&self) {
-        let what = match &self.kind {
-            Kind::External => "the broker named by REHOP_TEST_AMQP_URL".to_owned(),
-            Kind::Container(container) | Kind::Attached(container) => {
+        let what = match &self.hosting {
+            Hosting::External => "the broker named by REHOP_TEST_AMQP_URL".to_owned(),
+            Hosting::Container(container) | Hosting::Attached(container) => {
                 format!("container {}", container.name)
             }
-            Kind::Node(node) => format!("private node {}", node.name),
+            Hosting::Node(node) => format!("private node {}", node.name),
         };
         let url = without_password(&self.amqp_url);
         // A closed standard error must not make a test fail.

@@ -70,7 +70,8 @@ pub struct NotInTime {
 /// assert!(emptied.await.is_ok());
 ///
 /// let never = eventually(Duration::from_millis(20), "pigs fly", async || false).await;
-/// assert!(never.unwrap_err().to_string().starts_with("not within 20ms: pigs fly; last seen: false"));
+/// let error = never.unwrap_err().to_string();
+/// assert!(error.starts_with("not within 20ms: pigs fly; last seen: false"));
 /// # }
 /// ```
 pub async fn eventually<O: Observed>(

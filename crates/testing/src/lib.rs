@@ -28,12 +28,18 @@
 //!
 //! # Which broker
 //!
-//! | broker | if |
-//! |---|---|
-//! | the one named by `REHOP_TEST_AMQP_URL` | it is set (`REHOP_TEST_MANAGEMENT_URL` may be set too) |
-//! | the running container named by `REHOP_TEST_CONTAINER` | it is set, so that several test processes can share one broker (`REHOP_TEST_MANAGEMENT_URL` counts if the container does not publish 15672) |
-//! | a container of its own, `rabbitmq:4.3-management` or, if only that is there, `rehop-rabbitmq:4.3` | Docker answers; `REHOP_TEST_RABBITMQ_TAG` or [`BrokerBuilder::tag`] selects another tag |
-//! | a private node of the installed `rabbitmq-server` | none of these applies; it gets its own ports, directory, name and cookie |
+//! The first of these that is possible:
+//!
+//! - The one named by `REHOP_TEST_AMQP_URL`, if that is set. `REHOP_TEST_MANAGEMENT_URL` may be set
+//!   too.
+//! - The running container named by `REHOP_TEST_CONTAINER`, if that is set, so that several test
+//!   processes can share one broker. `REHOP_TEST_MANAGEMENT_URL` counts if the container does not
+//!   publish 15672.
+//! - A container of its own, `rabbitmq:4.3-management` or, if only that is there,
+//!   `rehop-rabbitmq:4.3`, if Docker answers. `REHOP_TEST_RABBITMQ_TAG` or [`BrokerBuilder::tag`]
+//!   selects another tag.
+//! - A private node of the installed `rabbitmq-server`. It gets its own ports, directory, name and
+//!   cookie.
 //!
 //! The choice is printed once on standard error. Everything listens only on 127.0.0.1.
 //!

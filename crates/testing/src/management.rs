@@ -30,7 +30,8 @@ const TURN_TIMEOUT: Duration = Duration::from_secs(300);
 /// let management = Broker::shared().await.management()?;
 /// let queue = Namespace::new("full").queue("orders");
 /// let only_this = format!("^{}$", queue.replace('.', "\\."));
-/// management.set_policy(&queue, &only_this, json!({ "max-length": 1, "overflow": "reject-publish" })).await?;
+/// let full = json!({ "max-length": 1, "overflow": "reject-publish" });
+/// management.set_policy(&queue, &only_this, full).await?;
 /// management.delete_policy(&queue).await?;
 /// # Ok(())
 /// # }

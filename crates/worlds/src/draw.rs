@@ -10,8 +10,8 @@ use rehop_simulator::Version;
 
 use crate::network::Conditions;
 use crate::scenario::{
-    AttemptEnd, AttemptPlan, Disturbance, Fault, FaultKind, LONG_TIMEOUT, MessagePlan, Place,
-    QueuePlan, ReplayPlan, Scenario,
+    AffectedQueues, AttemptEnd, AttemptPlan, Disturbance, Fault, FaultKind, LONG_TIMEOUT,
+    MessagePlan, QueuePlan, ReplayPlan, Scenario,
 };
 
 /// Everything is published, and breaks, within this time. After it comes the quiet.
@@ -106,8 +106,9 @@ impl Scenario {
         let backlog = (0..20).map(|_| message(secs(10), 0, vec![slow]));
         let others = (0..20).map(|number| message(secs(22 + 2 * number), 1, attempts.clone()));
         scenario.messages = due.chain(backlog).chain(others).collect();
-        let (lasts, place) = (pick(random, &[secs(30), secs(100), secs(400)]), Place::Work(0));
-        let kinds = [FaultKind::Full { place, lasts }, FaultKind::SilentLeader { place, lasts }];
+        let (lasts, queues) =
+            (pick(random, &[secs(30), secs(100), secs(400)]), AffectedQueues::Work(0));
+        let kinds = [FaultKind::Full { queues, lasts }, FaultKind::SilentLeader { queues, lasts }];
         scenario.faults = vec![Fault { at: secs(15), kind: pick(random, &kinds) }];
         scenario
     }
@@ -212,6 +213,13 @@ impl Scenario {
             scenario.faults.clear();
             return scenario;
         }
+        scenario.kill_some(random);
+        scenario
+    }
+
+    /// Lets some of the messages kill: any, or some that come one soon after the other.
+    fn kill_some(&mut self, random: &mut SmallRng) {
+        let number = self.messages.len() as u32;
         let (anywhere, near) = (random.random_ratio(1, 3), random.random_range(0..number));
         for _ in 0..random.random_range(1..=10) {
             let at = if anywhere {
@@ -219,14 +227,13 @@ impl Scenario {
             } else {
                 near + random.random_range(0..20)
             };
-            let message = &mut scenario.messages[at.min(number - 1) as usize];
+            let message = &mut self.messages[at.min(number - 1) as usize];
             let runs = pick(
                 random,
                 &[Duration::ZERO, millis(1), millis(10), millis(500), secs(2).mul_f64(0.9)],
             );
             message.attempts = vec![AttemptPlan { runs, ends: AttemptEnd::Kills }];
         }
-        scenario
     }
 
     /// Processes that consume many queues. Most are idle, and messages in several of the others
@@ -348,9 +355,12 @@ impl Scenario {
             let (at, lasts) =
                 (CHAOS.mul_f64(random.random()), pick(random, &[secs(20), secs(100), secs(400)]));
             let queue = random.random_range(0..scenario.queues.len());
-            let full = |place| FaultKind::Full { place, lasts };
-            let kinds =
-                [FaultKind::NoCopies { lasts }, full(Place::Waits), full(Place::Parked(queue))];
+            let full = |queues| FaultKind::Full { queues, lasts };
+            let kinds = [
+                FaultKind::NoCopies { lasts },
+                full(AffectedQueues::Waits),
+                full(AffectedQueues::Parked(queue)),
+            ];
             scenario.faults.push(Fault { at, kind: pick(random, &kinds) });
         }
         scenario.faults.sort_by_key(|fault| fault.at);
@@ -519,7 +529,10 @@ fn prolong(random: &mut SmallRng, fault: &mut Fault) {
     if let FaultKind::Alarm { lasts }
     | FaultKind::NoCopies { lasts }
     | FaultKind::Full { lasts, .. }
-    | FaultKind::SilentLeader { lasts, place: Place::Parked(_) | Place::Waits } = &mut fault.kind
+    | FaultKind::SilentLeader {
+        lasts,
+        queues: AffectedQueues::Parked(_) | AffectedQueues::Waits,
+    } = &mut fault.kind
     {
         *lasts = pick(random, &[*lasts, secs(200), secs(700)]);
     }
@@ -542,12 +555,12 @@ fn kind(random: &mut SmallRng, process: usize, queues: usize) -> FaultKind {
     match random.random_range(0..16) {
         10 | 14 => FaultKind::DeleteEmptyQueues,
         11 => FaultKind::Full {
-            place: pick(random, &[Place::Parked(queue), Place::Waits]),
+            queues: pick(random, &[AffectedQueues::Parked(queue), AffectedQueues::Waits]),
             lasts: long,
         },
         12 => FaultKind::NoBodies { lasts: long },
         13 => FaultKind::SilentLeader {
-            place: pick(random, &[Place::Parked(queue), Place::Waits]),
+            queues: pick(random, &[AffectedQueues::Parked(queue), AffectedQueues::Waits]),
             lasts: long,
         },
         0..2 => FaultKind::Cut { process, connection },
@@ -557,7 +570,7 @@ fn kind(random: &mut SmallRng, process: usize, queues: usize) -> FaultKind {
         5 | 15 => FaultKind::Stop { process },
         6 => FaultKind::Restart { down: short },
         7 => FaultKind::Alarm { lasts: long },
-        8 => FaultKind::SilentLeader { place: Place::Work(queue), lasts: long },
+        8 => FaultKind::SilentLeader { queues: AffectedQueues::Work(queue), lasts: long },
         _ => FaultKind::NoCopies { lasts: long },
     }
 }

@@ -84,7 +84,7 @@ pub use record::{AttemptId, Happened, Recorded};
 pub use rehop_simulator::Version;
 pub use run::{Outcome, abandon, run};
 pub use scenario::{
-    AttemptEnd, AttemptPlan, Disturbance, Fault, FaultKind, MessagePlan, Place, QueuePlan,
+    AffectedQueues, AttemptEnd, AttemptPlan, Disturbance, Fault, FaultKind, MessagePlan, QueuePlan,
     ReplayPlan, Scenario,
 };
 pub use stage::{Delivered, Fate, MessageId, ProcessEnd, Stop, World};

@@ -18,7 +18,7 @@ use crate::network::{Network, OddCopy, Process, Replayed};
 use crate::operator::operate;
 use crate::process::{KEY, NAMESPACE, Shared, USER, serve, settings};
 use crate::record::{Happened, Recorded};
-use crate::scenario::{Fault, FaultKind, MessagePlan, Place, QueuePlan, Scenario};
+use crate::scenario::{AffectedQueues, Fault, FaultKind, MessagePlan, QueuePlan, Scenario};
 
 /// What became of a world.
 #[derive(Debug, Clone, PartialEq)]
@@ -106,6 +106,7 @@ async fn live(scenario: &Scenario) -> Result<Outcome, Error> {
     let mut run = Run {
         slots: Vec::new(),
         running: JoinSet::new(),
+        operators: JoinSet::new(),
         killed,
         next: 1,
         shared,
@@ -117,39 +118,8 @@ async fn live(scenario: &Scenario) -> Result<Outcome, Error> {
     for slot in 0..scenario.processes {
         run.start(slot);
     }
-    let publishing = tokio::spawn(publish_all(run.shared.clone()));
-    let mut operators = JoinSet::new();
-    for (number, plan) in scenario.replays.iter().enumerate() {
-        operators.spawn(operate(run.shared.clone(), Process::operator(number), plan.clone()));
-    }
-    for fault in &scenario.faults {
-        run.until(fault.at).await;
-        run.cause(*fault);
-    }
-    let replayed_by =
-        scenario.replays.iter().map(|replay| replay.at).max().unwrap_or_default() + LONGEST_REST;
-    loop {
-        while operators.try_join_next().is_some() {}
-        let is_replaying = !operators.is_empty() && run.shared.now() < replayed_by;
-        if publishing.is_finished() && run.is_whole() && !is_replaying {
-            break;
-        }
-        run.until(run.shared.now() + Duration::from_secs(1)).await;
-    }
-    run.shared.record(Happened::Quiet);
-    let quiet_since = run.shared.now();
-    let mut rested_since = run.is_at_rest().then_some(quiet_since);
-    // What is under way is nowhere.
-    while rested_since.is_none_or(|since| run.shared.now() < since + STILL)
-        && run.shared.now() < quiet_since + LONGEST_REST
-    {
-        let pause = if run.shared.now() < quiet_since + Duration::from_secs(60) { 1 } else { 10 };
-        run.until(run.shared.now() + Duration::from_secs(pause)).await;
-        rested_since = rested_since.or(Some(run.shared.now())).filter(|_| run.is_at_rest());
-    }
-    if run.is_at_rest() {
-        run.shared.record(Happened::AtRest);
-    }
+    run.play().await;
+    run.rest().await;
     (0..scenario.processes).for_each(|slot| run.stop(slot));
     let stopped_by = run.shared.now() + scenario.grace + Duration::from_secs(60);
     while !run.running.is_empty() && run.shared.now() < stopped_by {
@@ -183,6 +153,8 @@ struct Run {
     shared: Arc<Shared>,
     slots: Vec<Slot>,
     running: JoinSet<(Process, Result<Summary, Error>)>,
+    /// Those who send messages back. They end with the run.
+    operators: JoinSet<()>,
     killed: mpsc::UnboundedReceiver<Process>,
     next: u32,
     /// Queues whose leaders answer nothing, and until when.
@@ -190,6 +162,49 @@ struct Run {
 }
 
 impl Run {
+    /// Publishes, replays and breaks what the scenario says, until nothing more is done or broken.
+    async fn play(&mut self) {
+        let shared = self.shared.clone();
+        let scenario = &shared.scenario;
+        let publishing = tokio::spawn(publish_all(shared.clone()));
+        for (number, plan) in scenario.replays.iter().enumerate() {
+            self.operators.spawn(operate(shared.clone(), Process::operator(number), plan.clone()));
+        }
+        for fault in &scenario.faults {
+            self.until(fault.at).await;
+            self.cause(*fault);
+        }
+        let replayed_by = scenario.replays.iter().map(|replay| replay.at).max().unwrap_or_default()
+            + LONGEST_REST;
+        loop {
+            while self.operators.try_join_next().is_some() {}
+            let is_replaying = !self.operators.is_empty() && shared.now() < replayed_by;
+            if publishing.is_finished() && self.is_whole() && !is_replaying {
+                break;
+            }
+            self.until(shared.now() + Duration::from_secs(1)).await;
+        }
+        shared.record(Happened::Quiet);
+    }
+
+    /// Waits until every message has been where it ends for a while, but not forever.
+    async fn rest(&mut self) {
+        let quiet_since = self.shared.now();
+        let mut rested_since = self.is_at_rest().then_some(quiet_since);
+        // What is under way is nowhere.
+        while rested_since.is_none_or(|since| self.shared.now() < since + STILL)
+            && self.shared.now() < quiet_since + LONGEST_REST
+        {
+            let pause =
+                if self.shared.now() < quiet_since + Duration::from_secs(60) { 1 } else { 10 };
+            self.until(self.shared.now() + Duration::from_secs(pause)).await;
+            rested_since = rested_since.or(Some(self.shared.now())).filter(|_| self.is_at_rest());
+        }
+        if self.is_at_rest() {
+            self.shared.record(Happened::AtRest);
+        }
+    }
+
     fn start(&mut self, slot: usize) {
         let process = Process(self.next);
         self.next += 1;
@@ -281,33 +296,9 @@ impl Run {
         let shared = self.shared.clone();
         let network = &shared.network;
         shared.record(Happened::Fault(format!("{kind:?}")));
-        let connection = |run: &Self, process: usize, number: usize| {
-            let process = run.slots[process].process?;
-            let connections = network.connections(process);
-            connections.get(number.min(connections.len().saturating_sub(1))).copied()
-        };
         match kind {
-            FaultKind::Cut { process, connection: number } => {
-                if let Some(connection) = connection(self, process, number) {
-                    network.cut(connection);
-                }
-            }
-            FaultKind::Close { process, connection: number } => {
-                if let Some(connection) = connection(self, process, number) {
-                    network.broker(|broker, now| {
-                        broker.close(
-                            now,
-                            connection,
-                            320,
-                            "CONNECTION_FORCED - closed by an operator",
-                        );
-                    });
-                }
-            }
-            FaultKind::Silence { process, connection: number, client, broker } => {
-                if let Some(connection) = connection(self, process, number) {
-                    network.silence(connection, client, broker);
-                }
+            FaultKind::Cut { .. } | FaultKind::Close { .. } | FaultKind::Silence { .. } => {
+                self.break_connection(kind);
             }
             FaultKind::Kill { process, restart } => {
                 self.slots[process].restart = restart;
@@ -326,73 +317,109 @@ impl Run {
                     shared.network.broker(|broker, now| broker.set_alarm(now, None))
                 });
             }
-            FaultKind::SilentLeader { place, lasts } => {
-                let queues = self.at(place);
+            FaultKind::SilentLeader { queues: affected, lasts } => {
+                let queues = self.names_of(affected);
                 network.broker(|broker, now| {
                     queues.iter().for_each(|name| broker.silence(now, name, now + lasts))
                 });
                 self.silent.extend(queues.into_iter().map(|queue| (queue, shared.now() + lasts)));
             }
-            FaultKind::Full { place, lasts } => {
-                let queues = self.at(place);
-                let set = |network: &Network, queues: &[String], policy: Option<FieldTable>| {
-                    network.broker(|broker, now| {
-                        queues
-                            .iter()
-                            .for_each(|queue| broker.set_policy(now, queue, policy.clone()));
-                    });
-                };
-                set(network, &queues, Some(no_more_than(0)));
-                let is_ladder = |queue: &QueuePlan| queue.strategy == WaitStrategy::Ladder;
-                let gets_dead_letters = match place {
-                    Place::Parked(_) | Place::Work(_) => true,
-                    Place::Waits => shared.scenario.queues.iter().any(is_ladder),
-                };
-                // 3.10 goes on refusing publishers that it has refused if the limit is removed.
-                // rehop then opens another channel; the worker that dead-letters cannot, so it gets
-                // a limit that is never reached.
-                let relief = gets_dead_letters.then(|| no_more_than(1_000_000));
-                self.later(lasts, move |shared| set(&shared.network, &queues, relief.clone()));
-            }
+            FaultKind::Full { queues, lasts } => self.fill(queues, lasts),
             FaultKind::NoBodies { lasts } => {
                 network.broker(|broker, _| broker.max_message_size = 0);
                 self.later(lasts, |shared| {
                     shared.network.broker(|broker, _| broker.max_message_size = usize::MAX)
                 });
             }
-            FaultKind::DeleteEmptyQueues => network.broker(|broker, now| {
-                // What is due at this moment moves to its next queue first.
-                broker.pass_time(now);
-                let is_empty = |(name, view): (&str, QueueView)| {
-                    let is_of_work = shared.scenario.queues.iter().any(|queue| queue.name == name);
-                    // Without its leader a queue cannot be deleted, and what it will hold cannot be
-                    // seen.
-                    let is_silent =
-                        self.silent.iter().any(|(silent, until)| silent == name && now <= *until);
-                    (!is_of_work && !is_silent && view.messages().next().is_none())
-                        .then(|| name.to_owned())
-                };
-                let empty: Vec<_> = broker.queues().filter_map(is_empty).collect();
-                empty.iter().for_each(|name| broker.delete_queue(now, name));
-            }),
-            FaultKind::NoCopies { lasts } => {
-                let waits = shared.scenario.queues.iter().flat_map(|QueuePlan { name, .. }| {
-                    ["wait", "ladder"].map(|kind| format!("{NAMESPACE}.{kind}.{name}"))
-                });
-                let names = ["wait", "ladder", "park"].map(|name| format!("{NAMESPACE}.{name}"));
-                let not_write = names.into_iter().chain(waits).collect();
-                let permissions = Permissions { not_write, ..Permissions::default() };
-                network.broker(|broker, _| broker.set_permissions(USER, permissions));
-                self.later(lasts, |shared| {
-                    shared
-                        .network
-                        .broker(|broker, _| broker.set_permissions(USER, Permissions::default()));
-                });
-            }
+            FaultKind::DeleteEmptyQueues => self.delete_empty_queues(),
+            FaultKind::NoCopies { lasts } => self.forbid_copies(lasts),
             FaultKind::NoMoreChannels { .. }
             | FaultKind::NoMoreConnections { .. }
             | FaultKind::OneConsumer { .. } => self.limit(kind),
         }
+    }
+
+    /// Ends or silences a connection, if the process has one.
+    fn break_connection(&self, kind: FaultKind) {
+        let network = &self.shared.network;
+        let connection = |process: usize, number: usize| {
+            let process = self.slots[process].process?;
+            let connections = network.connections(process);
+            connections.get(number.min(connections.len().saturating_sub(1))).copied()
+        };
+        match kind {
+            FaultKind::Cut { process, connection: number } => {
+                if let Some(connection) = connection(process, number) {
+                    network.cut(connection);
+                }
+            }
+            FaultKind::Close { process, connection: number } => {
+                if let Some(connection) = connection(process, number) {
+                    let text = "CONNECTION_FORCED - closed by an operator";
+                    network.broker(|broker, now| broker.close(now, connection, 320, text));
+                }
+            }
+            FaultKind::Silence { process, connection: number, client, broker } => {
+                if let Some(connection) = connection(process, number) {
+                    network.silence(connection, client, broker);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Lets queues refuse what is published to them, for a while.
+    fn fill(&self, affected: AffectedQueues, lasts: Duration) {
+        let queues = self.names_of(affected);
+        let set = |network: &Network, queues: &[String], policy: Option<FieldTable>| {
+            network.broker(|broker, now| {
+                queues.iter().for_each(|queue| broker.set_policy(now, queue, policy.clone()));
+            });
+        };
+        set(&self.shared.network, &queues, Some(no_more_than(0)));
+        let is_ladder = |queue: &QueuePlan| queue.strategy == WaitStrategy::Ladder;
+        let gets_dead_letters = match affected {
+            AffectedQueues::Parked(_) | AffectedQueues::Work(_) => true,
+            AffectedQueues::Waits => self.shared.scenario.queues.iter().any(is_ladder),
+        };
+        // 3.10 goes on refusing publishers that it has refused if the limit is removed. rehop then
+        // opens another channel; the worker that dead-letters cannot, so it gets a limit that is
+        // never reached.
+        let relief = gets_dead_letters.then(|| no_more_than(1_000_000));
+        self.later(lasts, move |shared| set(&shared.network, &queues, relief.clone()));
+    }
+
+    fn delete_empty_queues(&self) {
+        let shared = &self.shared;
+        shared.network.broker(|broker, now| {
+            // What is due at this moment moves to its next queue first.
+            broker.pass_time(now);
+            let is_empty = |(name, view): (&str, QueueView)| {
+                let is_of_work = shared.scenario.queues.iter().any(|queue| queue.name == name);
+                // Without its leader a queue cannot be deleted, and what it will hold cannot be
+                // seen.
+                let is_silent =
+                    self.silent.iter().any(|(silent, until)| silent == name && now <= *until);
+                (!is_of_work && !is_silent && view.messages().next().is_none())
+                    .then(|| name.to_owned())
+            };
+            let empty: Vec<_> = broker.queues().filter_map(is_empty).collect();
+            empty.iter().for_each(|name| broker.delete_queue(now, name));
+        });
+    }
+
+    /// Lets the service publish no copies for a while.
+    fn forbid_copies(&self, lasts: Duration) {
+        let waits = self.shared.scenario.queues.iter().flat_map(|QueuePlan { name, .. }| {
+            ["wait", "ladder"].map(|kind| format!("{NAMESPACE}.{kind}.{name}"))
+        });
+        let names = ["wait", "ladder", "park"].map(|name| format!("{NAMESPACE}.{name}"));
+        let not_write = names.into_iter().chain(waits).collect();
+        let permissions = Permissions { not_write, ..Permissions::default() };
+        self.shared.network.broker(|broker, _| broker.set_permissions(USER, permissions));
+        self.later(lasts, |shared| {
+            shared.network.broker(|broker, _| broker.set_permissions(USER, Permissions::default()));
+        });
     }
 
     /// Sets a limit for a while.
@@ -446,12 +473,12 @@ impl Run {
     }
 
     /// The queues that break.
-    fn at(&self, place: Place) -> Vec<String> {
+    fn names_of(&self, affected: AffectedQueues) -> Vec<String> {
         let queues = &self.shared.scenario.queues;
-        match place {
-            Place::Work(queue) => vec![queues[queue].name.clone()],
-            Place::Parked(queue) => vec![format!("{}.parked", queues[queue].name)],
-            Place::Waits => self.shared.network.broker(|broker, _| {
+        match affected {
+            AffectedQueues::Work(queue) => vec![queues[queue].name.clone()],
+            AffectedQueues::Parked(queue) => vec![format!("{}.parked", queues[queue].name)],
+            AffectedQueues::Waits => self.shared.network.broker(|broker, _| {
                 let waits = broker.queues().map(|(name, _)| name.to_owned());
                 waits.filter(|name| is_of_waits(name)).collect()
             }),

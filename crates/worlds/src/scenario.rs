@@ -218,14 +218,14 @@ pub enum FaultKind {
     /// The leader of a queue answers nothing.
     SilentLeader {
         /// Which queue.
-        place: Place,
+        queues: AffectedQueues,
         /// How long.
         lasts: Duration,
     },
     /// Queues are full, and refuse what is published to them.
     Full {
         /// Which queues.
-        place: Place,
+        queues: AffectedQueues,
         /// How long.
         lasts: Duration,
     },
@@ -271,7 +271,7 @@ impl FaultKind {
 
 /// Which queues break.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum AffectedQueues {
     /// The work queue of this number.
     Work(usize),
     /// The parked queue of this work queue.

@@ -45,7 +45,10 @@ use crate::run::BEGINNING;
 ///
 /// async fn serve(stop: Stop) -> Result<(), rehop::Error> {
 ///     let charge = |message: Message<u32>| async move {
-///         if message.attempt() < 3 { Err(Failure::transient("the card service is away")) } else { Ok(()) }
+///         match message.attempt() {
+///             1 | 2 => Err(Failure::transient("the card service is away")),
+///             _ => Ok(()),
+///         }
 ///     };
 ///     let service = rehop::Service::new(&Settings::default()).with_graceful_shutdown(stop);
 ///     service.with_consumer(Consumer::new("orders", charge)).await.map(drop)

@@ -7,8 +7,8 @@ use std::time::Duration;
 use rehop::settings::{Order, WaitQueues, WaitStrategy};
 use rehop_simulator::Version;
 use rehop_worlds::{
-    AttemptEnd, AttemptPlan, Conditions, Fault, FaultKind, Happened, MessagePlan, Outcome, Place,
-    QueuePlan, Scenario, Story, abandon, check, run,
+    AffectedQueues, AttemptEnd, AttemptPlan, Conditions, Fault, FaultKind, Happened, MessagePlan,
+    Outcome, QueuePlan, Scenario, Story, abandon, check, run,
 };
 
 const fn secs(secs: u64) -> Duration {
@@ -208,7 +208,8 @@ fn a_copy_that_a_full_wait_queue_refuses_is_stored_soon_after_the_limit_of_the_q
             .map(|ends| AttemptPlan { runs: secs(1), ends });
         scenario.messages.iter_mut().for_each(|message| message.attempts = attempts.to_vec());
         (scenario.queues[0].immediate, scenario.queues[0].delays) = (0, vec![secs(30)]);
-        scenario.faults = vec![fault(0, FaultKind::Full { place: Place::Waits, lasts: secs(20) })];
+        scenario.faults =
+            vec![fault(0, FaultKind::Full { queues: AffectedQueues::Waits, lasts: secs(20) })];
         let outcome = kept(&scenario);
         let last = outcome
             .events
@@ -219,8 +220,8 @@ fn a_copy_that_a_full_wait_queue_refuses_is_stored_soon_after_the_limit_of_the_q
     }
 }
 
-/// Sixty copies of a queue are due while it is full, because its one handler is slow, and after them
-/// twenty of another.
+/// Sixty copies of a queue are due while it is full, because its one handler is slow, and after
+/// them twenty of another.
 fn beside_a_full_queue(version: Version, strategy: WaitStrategy) -> Scenario {
     let mut scenario = quiet(version, 140, 1);
     let queue = &mut scenario.queues[0];
@@ -240,7 +241,7 @@ fn beside_a_full_queue(version: Version, strategy: WaitStrategy) -> Scenario {
             }
         }
     }
-    let full = FaultKind::Full { place: Place::Work(0), lasts: secs(300) };
+    let full = FaultKind::Full { queues: AffectedQueues::Work(0), lasts: secs(300) };
     scenario.faults = vec![fault(15, full)];
     scenario
 }

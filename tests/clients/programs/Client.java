@@ -12,7 +12,10 @@ import java.util.List;
 import java.util.Map;
 import java.util.stream.Collectors;
 
-/** Publishes and gets messages with the Java client: {@code publish EXCHANGE KEY} or {@code get QUEUE}. */
+/**
+ * Publishes and gets messages with the Java client: {@code publish EXCHANGE KEY} or
+ * {@code get QUEUE}.
+ */
 public class Client {
     private static final Date AT = new Date(2_000_000_000_000L);
     private static final byte[] BODY = {0, -1, -2, ' ', 'g', 'r', (byte) 0xc3, (byte) 0xbc, 'n', '\n'};

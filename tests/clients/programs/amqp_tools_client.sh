@@ -1,5 +1,6 @@
 #!/bin/sh
-# Publishes and gets messages with the tools of librabbitmq: `publish EXCHANGE KEY` or `get QUEUE`. They show nothing but the body.
+# Publishes and gets messages with the tools of librabbitmq: `publish EXCHANGE KEY` or `get QUEUE`.
+# They show nothing but the body.
 set -eu
 mode=$1
 shift

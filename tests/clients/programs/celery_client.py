@@ -48,7 +48,8 @@ match sys.argv[1:]:
             correlation_id="the correlation",
         )
     case "get", queue:
-        # Without its type Celery would not know that a quorum queue refuses the way in which it limits deliveries.
+        # Without its type Celery would not know that a quorum queue refuses the way in which it
+        # limits deliveries.
         arguments = {"x-queue-type": "quorum"}
         app.conf.task_queues = [kombu.Queue(queue, queue_arguments=arguments, no_declare=True)]
         app.conf.task_default_queue = queue

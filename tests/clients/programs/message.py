@@ -36,7 +36,8 @@ HEADERS = {
 
 
 def changed(value, kind, change):
-    """The value with everything in it that has this type changed, for a client that does not write the type."""
+    """The value with everything in it that has this type changed, for a client that does not write
+    the type."""
     if isinstance(value, dict):
         return {name: changed(inside, kind, change) for name, inside in value.items()}
     if isinstance(value, list):

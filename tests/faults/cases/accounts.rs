@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::order::out_of_order;
-use crate::expectation::{Cause, Expected, Place, Policy};
+use crate::expectation::{Cause, Expected, Fate, Policy};
 use crate::ground::Ground;
 use crate::ledger::{Account, Allowed, Found, account};
 use crate::record::{Entry, Record, Step};
@@ -13,7 +13,7 @@ use crate::service::{Does, QueueConfig};
 struct Books {
     expected: BTreeMap<u64, Expected>,
     record: Record,
-    parked: Vec<(u64, Place, usize)>,
+    parked: Vec<(u64, Fate, usize)>,
     strays: Vec<u64>,
     body_of_parked: Option<Vec<u8>>,
     allowed: Allowed,
@@ -58,8 +58,8 @@ fn right() -> Books {
         expected: BTreeMap::from(expected),
         record: Record { entries },
         parked: vec![
-            (PARKED, Place::Parked(Cause::Permanent), 0),
-            (EXPIRED, Place::Parked(Cause::Expired), 0),
+            (PARKED, Fate::Parked(Cause::Permanent), 0),
+            (EXPIRED, Fate::Parked(Cause::Expired), 0),
         ],
         strays: Vec::new(),
         body_of_parked: None,
@@ -70,12 +70,12 @@ fn right() -> Books {
 impl Books {
     fn account(&self) -> Account {
         let mut found = Found::default();
-        for (id, place, queue) in &self.parked {
+        for (id, fate, queue) in &self.parked {
             let body = self.expected.get(id).map(Expected::body).unwrap_or_default();
-            found.add(*id, *place, Some(*queue), self.body_of_parked.clone().unwrap_or(body));
+            found.add(*id, *fate, Some(*queue), self.body_of_parked.clone().unwrap_or(body));
         }
         for id in &self.strays {
-            found.add(*id, Place::Stray, None, self.expected[id].body());
+            found.add(*id, Fate::Stray, None, self.expected[id].body());
         }
         let mut policy = Policy::default();
         policy.widen(&QueueConfig::new("orders".to_owned()));
@@ -111,7 +111,7 @@ const BREAKS: [(&str, Break); 24] = [
         ]);
     }),
     ("1 duplicates, and 0 are allowed", |books| {
-        books.parked.push((PARKED, Place::Parked(Cause::Permanent), 0))
+        books.parked.push((PARKED, Fate::Parked(Cause::Permanent), 0))
     }),
     ("1 duplicates, and 0 are allowed", |books| {
         books.write([
@@ -121,14 +121,12 @@ const BREAKS: [(&str, Break); 24] = [
         books.allowed = Allowed::losses(2, 5).duplicates_at_most(0);
     }),
     ("message 1 (Succeed) was found Parked(DeliveryLimit)", |books| {
-        books.parked.push((HANDLED, Place::Parked(Cause::DeliveryLimit), 0));
+        books.parked.push((HANDLED, Fate::Parked(Cause::DeliveryLimit), 0));
     }),
-    ("message 1 (Succeed) was found Queued", |books| {
-        books.parked.push((HANDLED, Place::Queued, 0))
-    }),
+    ("message 1 (Succeed) was found Queued", |books| books.parked.push((HANDLED, Fate::Queued, 0))),
     ("message 1 (Succeed) was found Stray", |books| books.strays.push(HANDLED)),
     ("message 3 (Permanent) was found Parked(Exhausted)", |books| {
-        books.parked[0].1 = Place::Parked(Cause::Exhausted);
+        books.parked[0].1 = Fate::Parked(Cause::Exhausted);
     }),
     ("message 4 (Discard) was found Handled", |books| {
         books.write([entry(DISCARDED, 1001, Step::Succeeded, 0)])

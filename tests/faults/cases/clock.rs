@@ -8,7 +8,7 @@ use rehop_testing::{Client, Publish, eventually};
 use serde_json::json;
 
 use crate::clock::{Clock, HOUR};
-use crate::expectation::{Cause, Place};
+use crate::expectation::{Cause, Fate};
 use crate::ground::{Ground, SOON};
 use crate::lab::Lab;
 use crate::ledger::{Account, Allowed, CLOCKS};
@@ -128,7 +128,7 @@ async fn expirable(lab: &Lab, client: &Client, hours: i8) {
     let retried = send_expirable(lab, Does::Fail(1), now() + later).await;
     let once = send_expirable(lab, Does::Succeed, now() + sooner).await;
     if hours > 0 {
-        lab.expect(once, Place::Parked(Cause::Expired));
+        lab.expect(once, Fate::Parked(Cause::Expired));
         lab.depth(&parked, before + EACH as u32).await;
     } else {
         all_have(lab, &once.collect(), Step::Succeeded, 0).await;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::expectation::{Cause, Place};
+use crate::expectation::{Cause, Fate};
 use crate::ground::{Ground, SOON};
 use crate::ledger::{Account, Allowed};
 use crate::service::Does;
@@ -137,7 +137,7 @@ pub(crate) async fn large_headers(ground: Ground) -> Account {
         let failing = lab.send_with(2, Does::Fail(1), filled).await;
         lab.send_with(2, Does::Permanent, filled).await;
         if !can_wait {
-            lab.expect(failing..failing + 2, Place::Parked(Cause::Unpublishable));
+            lab.expect(failing..failing + 2, Fate::Parked(Cause::Unpublishable));
         }
     }
     lab.send(20, Does::Fail(1)).await;

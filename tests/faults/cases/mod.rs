@@ -9,12 +9,12 @@ mod handler;
 mod hostile;
 mod kill;
 mod limits;
-mod looks;
 mod network;
 mod order;
 mod parked;
 mod poison;
 mod quotas;
+mod repeated_looks;
 mod rolling;
 mod several;
 mod shutdown;
@@ -27,15 +27,38 @@ mod upgrade;
 mod versions;
 mod waits;
 
-use rehop::settings::WaitStrategy;
+use rehop::settings::WaitStrategy::{DelayedExchange, Ladder, Tiers};
 
-use crate::runner::{Case, Needs, case};
+use crate::runner::Case;
+use crate::runner::Needs::{Broker, Corner, Docker, Machine};
+use crate::runner::case;
 
 pub(crate) use soak::lasts as soak_lasts;
 
+/// In the order in which the table shows them.
 pub(crate) fn all() -> Vec<Case> {
-    use Needs::{Broker, Corner, Docker, Machine};
-    use WaitStrategy::{DelayedExchange, Ladder, Tiers};
+    [
+        kills(),
+        poison_and_handlers(),
+        connections_and_clocks(),
+        deleted_and_full_queues(),
+        stops(),
+        looks(),
+        killed_operators(),
+        operators_in_trouble(),
+        several_queues_and_order(),
+        broker_failures(),
+        quotas(),
+        alarms_and_timeouts(),
+        names_headers_and_access(),
+        clusters_and_amounts(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+fn kills() -> Vec<Case> {
     vec![
         case(Corner, "the ledger notices each way in which an account can be wrong", accounts::are_checked),
         case(Corner, "the process is killed before a handler has seen the messages", kill::before_the_handler),
@@ -80,12 +103,21 @@ pub(crate) fn all() -> Vec<Case> {
         case(Corner, "the process is killed at each step while confirms come late", steps::while_confirms_are_late)
             .long_only(),
         case(Corner, "processes are killed at random moments under load", kill::at_random),
-        case(Corner, "a message that kills its process parks itself and no innocent, with one instance", |ground| {
-            poison::alone(ground, 1)
-        }),
-        case(Corner, "a message that kills its process parks itself and no innocent, with three instances", |ground| {
-            poison::alone(ground, 3)
-        })
+    ]
+}
+
+fn poison_and_handlers() -> Vec<Case> {
+    vec![
+        case(
+            Corner,
+            "a message that kills its process parks itself and no innocent, with one instance",
+            |ground| poison::alone(ground, 1),
+        ),
+        case(
+            Corner,
+            "a message that kills its process parks itself and no innocent, with three instances",
+            |ground| poison::alone(ground, 3),
+        )
         .long_only(),
         case(
             Corner,
@@ -93,28 +125,62 @@ pub(crate) fn all() -> Vec<Case> {
             poison::among_slow_ones,
         )
         .long_only(),
-        case(Corner, "three messages that kill their process park themselves and no innocent", poison::three)
-            .long_only(),
+        case(
+            Corner,
+            "three messages that kill their process park themselves and no innocent",
+            poison::three,
+        )
+        .long_only(),
         case(
             Corner,
             "messages that kill their process park themselves and no innocent, in a queue in which messages wait",
             poison::in_a_queue_that_delays,
         ),
         case(Corner, "a handler that panics takes no neighbour with it", handler::panics),
-        case(Corner, "a handler that hangs forever takes no neighbour with it", handler::hangs).long_only(),
-        case(Corner, "a handler that blocks its thread takes no neighbour with it", handler::blocks),
-        case(Corner, "a handler that takes much memory takes no neighbour with it", handler::allocates),
+        case(Corner, "a handler that hangs forever takes no neighbour with it", handler::hangs)
+            .long_only(),
+        case(
+            Corner,
+            "a handler that blocks its thread takes no neighbour with it",
+            handler::blocks,
+        ),
+        case(
+            Corner,
+            "a handler that takes much memory takes no neighbour with it",
+            handler::allocates,
+        ),
+    ]
+}
+
+fn connections_and_clocks() -> Vec<Case> {
+    vec![
         case(Corner, "the connections are cut again and again", network::cut),
         case(Corner, "the connections are reset again and again", network::reset).long_only(),
         case(Corner, "the connections are slow", network::slow).long_only(),
         case(Corner, "the network is silent for a time", network::half_open),
-        case(Corner, "the connections are half-open forever, and new ones work", network::silent_forever).long_only(),
+        case(
+            Corner,
+            "the connections are half-open forever, and new ones work",
+            network::silent_forever,
+        )
+        .long_only(),
         case(Corner, "the broker refuses new connections for a time", network::refused).long_only(),
-        case(Corner, "only the consuming connection breaks, again and again", network::only_consuming).long_only(),
-        case(Corner, "only the publishing connection breaks, again and again", network::only_publishing).long_only(),
+        case(
+            Corner,
+            "only the consuming connection breaks, again and again",
+            network::only_consuming,
+        )
+        .long_only(),
+        case(
+            Corner,
+            "only the publishing connection breaks, again and again",
+            network::only_publishing,
+        )
+        .long_only(),
         case(Corner, "no ack arrives any more", network::no_acks),
         case(Corner, "no confirm arrives any more", network::no_confirms).long_only(),
-        case(Corner, "confirms are late, and the connection is kept", network::late_confirms).long_only(),
+        case(Corner, "confirms are late, and the connection is kept", network::late_confirms)
+            .long_only(),
         case(Corner, "confirms come too late", network::confirms_that_come_too_late).long_only(),
         case(Corner, "messages return with forged times in their headers", waits::forged_times),
         case(
@@ -122,55 +188,147 @@ pub(crate) fn all() -> Vec<Case> {
             "the clock of one process jumps an hour ahead and an hour behind while messages wait",
             clock::jumps,
         ),
-        case(Corner, "the service is restarted again and again under a backlog", rolling::restarts_under_a_backlog),
-        case(Corner, "the shipped defaults bear lost connections", rolling::shipped_defaults).long_only(),
-        case(Corner, "the production profile bears lost connections", rolling::production_profile).long_only(),
+        case(
+            Corner,
+            "the service is restarted again and again under a backlog",
+            rolling::restarts_under_a_backlog,
+        ),
+        case(Corner, "the shipped defaults bear lost connections", rolling::shipped_defaults)
+            .long_only(),
+        case(Corner, "the production profile bears lost connections", rolling::production_profile)
+            .long_only(),
+    ]
+}
+
+fn deleted_and_full_queues() -> Vec<Case> {
+    vec![
         case(Corner, "the work queue is deleted while messages wait", topology::work_queue),
-        case(Corner, "the work queue is deleted while no service runs", topology::work_queue_while_away),
+        case(
+            Corner,
+            "the work queue is deleted while no service runs",
+            topology::work_queue_while_away,
+        ),
         case(Corner, "a wait queue is deleted", topology::wait_queue),
         case(Corner, "the wait exchange is deleted", topology::wait_exchange),
-        case(Corner, "the return exchange is deleted while messages wait", topology::return_exchange).long_only(),
+        case(
+            Corner,
+            "the return exchange is deleted while messages wait",
+            topology::return_exchange,
+        )
+        .long_only(),
         case(Corner, "the park exchange is deleted", topology::park_exchange),
         case(Corner, "the parked queue is deleted", topology::parked_queue),
-        case(Corner, "the binding that returns messages to the work queue is deleted", topology::return_binding),
+        case(
+            Corner,
+            "the binding that returns messages to the work queue is deleted",
+            topology::return_binding,
+        ),
         case(Corner, "the wait queue and the stray queue are deleted", topology::stray_queue),
         case(Corner, "a wait queue is full and refuses", limits::full_wait_queue),
         case(Corner, "the parked queue is full and refuses", limits::full_parked_queue),
-        case(Corner, "the service stops with a thousand deliveries in flight", shutdown::with_a_thousand_in_flight),
+    ]
+}
+
+fn stops() -> Vec<Case> {
+    vec![
+        case(
+            Corner,
+            "the service stops with a thousand deliveries in flight",
+            shutdown::with_a_thousand_in_flight,
+        ),
         case(Corner, "the service is told to stop twice", shutdown::twice),
-        case(Corner, "the service stops while its handlers hang", shutdown::past_the_grace_time).long_only(),
-        case(Corner, "the service stops while the broker is away", shutdown::while_the_broker_is_away),
-        case(Corner, "the service stops while it connects to silence", shutdown::while_it_connects_to_silence),
-        case(Corner, "the service stops while the network is silent", shutdown::while_the_network_is_silent)
+        case(Corner, "the service stops while its handlers hang", shutdown::past_the_grace_time)
             .long_only(),
-        case(Corner, "the service stops while the parked queue is full", shutdown::while_the_parked_queue_is_full),
+        case(
+            Corner,
+            "the service stops while the broker is away",
+            shutdown::while_the_broker_is_away,
+        ),
+        case(
+            Corner,
+            "the service stops while it connects to silence",
+            shutdown::while_it_connects_to_silence,
+        ),
+        case(
+            Corner,
+            "the service stops while the network is silent",
+            shutdown::while_the_network_is_silent,
+        )
+        .long_only(),
+        case(
+            Corner,
+            "the service stops while the parked queue is full",
+            shutdown::while_the_parked_queue_is_full,
+        ),
         case(
             Corner,
             "the parked queue is full, the consuming connection is lost, and there is room",
             stalls::full_and_cut,
         ),
         case(Corner, "the right to park is taken away and given back", stalls::one_right_taken),
-        case(Corner, "parked and stray messages are looked at forty times", looks::without_a_policy),
-        case(Corner, "parked and stray messages are looked at forty times under a limit of two", looks::with_a_policy)
-            .long_only(),
-        case(Corner, "parked and stray messages are listed again and again", looks::listed),
+    ]
+}
+
+fn looks() -> Vec<Case> {
+    vec![
+        case(
+            Corner,
+            "parked and stray messages are looked at forty times",
+            repeated_looks::without_a_policy,
+        ),
+        case(
+            Corner,
+            "parked and stray messages are looked at forty times under a limit of two",
+            repeated_looks::with_a_policy,
+        )
+        .long_only(),
+        case(
+            Corner,
+            "parked and stray messages are listed again and again",
+            repeated_looks::listed,
+        ),
         case(
             Corner,
             "parked and stray messages are listed again and again under a limit of two",
-            looks::listed_under_a_low_limit,
+            repeated_looks::listed_under_a_low_limit,
         )
         .long_only(),
         case(
             Corner,
             "parked messages are listed until a policy's limit, and the warning comes first",
-            looks::listed_under_a_policy,
+            repeated_looks::listed_under_a_policy,
         ),
-        case(Corner, "an operator is killed at each step of a replay", parked::kills::in_a_replay).first(),
-        case(Corner, "an operator is killed at each step of a discard", parked::kills::in_a_discard).first(),
-        case(Corner, "an operator is killed at each step of a restore", parked::kills::in_a_restore).long_only(),
+    ]
+}
+
+fn killed_operators() -> Vec<Case> {
+    vec![
+        case(Corner, "an operator is killed at each step of a replay", parked::kills::in_a_replay)
+            .first(),
+        case(
+            Corner,
+            "an operator is killed at each step of a discard",
+            parked::kills::in_a_discard,
+        )
+        .first(),
+        case(
+            Corner,
+            "an operator is killed at each step of a restore",
+            parked::kills::in_a_restore,
+        )
+        .long_only(),
         case(Corner, "an operator is killed at each step of an edit", parked::edits::in_an_edit),
-        case(Corner, "an operator is killed at each step of an import", parked::kills::in_an_import).long_only(),
-        case(Corner, "operators are killed at random moments of a replay", parked::kills::at_random),
+        case(
+            Corner,
+            "an operator is killed at each step of an import",
+            parked::kills::in_an_import,
+        )
+        .long_only(),
+        case(
+            Corner,
+            "operators are killed at random moments of a replay",
+            parked::kills::at_random,
+        ),
         case(
             Corner,
             "an operator is killed while a replay counts the messages that match",
@@ -187,16 +345,33 @@ pub(crate) fn all() -> Vec<Case> {
             parked::between::while_it_gives_back,
         )
         .long_only(),
+    ]
+}
+
+fn operators_in_trouble() -> Vec<Case> {
+    vec![
         case(Corner, "two operators move the same parked messages", parked::trouble::two_operators),
         case(
             Corner,
             "a replay stops at its canary while the consumer still fails",
             parked::trouble::consumer_still_fails,
         ),
-        case(Corner, "the work queue is full and refuses a replay", parked::trouble::work_queue_is_full),
+        case(
+            Corner,
+            "the work queue is full and refuses a replay",
+            parked::trouble::work_queue_is_full,
+        ),
         case(Corner, "messages park again during their replay", parked::trouble::parks_again),
-        case(Corner, "the parked queue is deleted during a replay", parked::trouble::parked_queue_is_deleted),
-        case(Corner, "copies are returned to an operator amidst a replay", parked::trouble::copies_are_returned),
+        case(
+            Corner,
+            "the parked queue is deleted during a replay",
+            parked::trouble::parked_queue_is_deleted,
+        ),
+        case(
+            Corner,
+            "copies are returned to an operator amidst a replay",
+            parked::trouble::copies_are_returned,
+        ),
         case(
             Corner,
             "a million messages of thousands of kinds and queues are listed in less than 100 MB",
@@ -204,18 +379,35 @@ pub(crate) fn all() -> Vec<Case> {
         )
         .long_only(),
         case(Broker, "the broker is restarted during a replay", parked::trouble::broker_restarts),
-        case(Corner, "poison in one queue leaves the slow messages of another alone", several::poison_in_one)
-            .long_only(),
+    ]
+}
+
+fn several_queues_and_order() -> Vec<Case> {
+    vec![
+        case(
+            Corner,
+            "poison in one queue leaves the slow messages of another alone",
+            several::poison_in_one,
+        )
+        .long_only(),
         case(
             Corner,
             "one queue's parked queue is full, and the other queue works on",
             several::parked_queue_of_one_is_full,
         )
         .long_only(),
-        case(Corner, "one of two queues is deleted, and the other works on", several::one_is_deleted),
+        case(
+            Corner,
+            "one of two queues is deleted, and the other works on",
+            several::one_is_deleted,
+        ),
         case(Corner, "a newer version of the service has other delays", upgrade::other_delays),
         case(Corner, "messages wait in their queue through kills and restarts", strategies::native),
-        case(Corner, "the process is killed while messages wait in it", strategies::killed_while_holding),
+        case(
+            Corner,
+            "the process is killed while messages wait in it",
+            strategies::killed_while_holding,
+        ),
         case(
             Corner,
             "messages with the same key stay in order through kills, lost connections and restarts",
@@ -234,13 +426,28 @@ pub(crate) fn all() -> Vec<Case> {
             order::poison,
         )
         .long_only(),
-        case(Corner, "messages stay in order while deploys change the window of their queue", order::other_windows)
-            .long_only(),
+        case(
+            Corner,
+            "messages stay in order while deploys change the window of their queue",
+            order::other_windows,
+        )
+        .long_only(),
+    ]
+}
+
+fn broker_failures() -> Vec<Case> {
+    vec![
         case(Broker, "the broker is restarted under load", broker::restarts),
         case(Broker, "the broker dies under load", broker::dies).long_only(),
         case(Broker, "the broker is frozen for a moment", broker::stops_for_a_moment).long_only(),
         case(Broker, "the broker is frozen for long", broker::stops_for_long).long_only(),
-        case(Broker, "the process is killed at each step during an alarm", steps::during_an_alarm).long_only(),
+        case(Broker, "the process is killed at each step during an alarm", steps::during_an_alarm)
+            .long_only(),
+    ]
+}
+
+fn quotas() -> Vec<Case> {
+    vec![
         case(
             Broker,
             "the broker allows no channel for looks while a service works",
@@ -262,12 +469,12 @@ pub(crate) fn all() -> Vec<Case> {
             quotas::no_connection_any_more,
         ),
         case(Broker, "the user may have two connections", quotas::two_connections),
-        case(Broker, "the user may have no more channels when a service starts", quotas::no_channel_at_start),
         case(
             Broker,
-            "a channel may have one consumer",
-            quotas::one_consumer_for_each_channel,
+            "the user may have no more channels when a service starts",
+            quotas::no_channel_at_start,
         ),
+        case(Broker, "a channel may have one consumer", quotas::one_consumer_for_each_channel),
         case(
             Broker,
             "a connection may have two channels",
@@ -279,12 +486,21 @@ pub(crate) fn all() -> Vec<Case> {
             quotas::no_queue_at_start,
         ),
         case(Broker, "the broker ends connections during their handshake", quotas::slow_handshake),
-        case(Corner, "a process may open no more files and sockets for a time", quotas::no_file_descriptor),
+        case(
+            Corner,
+            "a process may open no more files and sockets for a time",
+            quotas::no_file_descriptor,
+        ),
         case(
             Broker,
             "a service has as many connections, channels and queues as is documented",
             quotas::as_many_as_documented,
         ),
+    ]
+}
+
+fn alarms_and_timeouts() -> Vec<Case> {
+    vec![
         case(Broker, "a memory alarm is raised and cleared", limits::memory),
         case(Broker, "a disk alarm is raised and cleared", limits::disk).long_only(),
         case(Broker, "the service stops while the broker is frozen", shutdown::while_the_broker_is_frozen),
@@ -307,7 +523,16 @@ pub(crate) fn all() -> Vec<Case> {
             strategies::held_for_longer_than_the_broker_allows,
         )
         .long_only(),
-        case(Corner, "queues have names of 255 bytes, with spaces, and beyond ASCII", hostile::names),
+    ]
+}
+
+fn names_headers_and_access() -> Vec<Case> {
+    vec![
+        case(
+            Corner,
+            "queues have names of 255 bytes, with spaces, and beyond ASCII",
+            hostile::names,
+        ),
         case(Corner, "routing keys are empty and 255 bytes long", hostile::routing_keys),
         case(Corner, "every type of AMQP field comes back unchanged", hostile::fields),
         case(Corner, "headers fill a frame", hostile::large_headers),
@@ -320,15 +545,45 @@ pub(crate) fn all() -> Vec<Case> {
         ),
         case(Broker, "the broker is reached by TLS, and a wrong authority is refused", access::tls),
         case(Broker, "the broker asks for a certificate of the client", access::mutual_tls),
-        case(Broker, "the service runs on through cut connections, flat in memory and files", soak::flat).long_only(),
-        case(Docker, "the leaders of the work, wait and parked queue are killed in turn", cluster::leaders).long_only(),
-        case(Docker, "the leader of an ordered queue is killed again and again", order::leader_dies).long_only(),
+    ]
+}
+
+fn clusters_and_amounts() -> Vec<Case> {
+    vec![
+        case(
+            Broker,
+            "the service runs on through cut connections, flat in memory and files",
+            soak::flat,
+        )
+        .long_only(),
+        case(
+            Docker,
+            "the leaders of the work, wait and parked queue are killed in turn",
+            cluster::leaders,
+        )
+        .long_only(),
+        case(
+            Docker,
+            "the leader of an ordered queue is killed again and again",
+            order::leader_dies,
+        )
+        .long_only(),
         case(Docker, "a node is cut off from the others", cluster::cut_off).long_only(),
-        case(Docker, "the only node of an existing queue is down when the service starts", cluster::home_node)
-            .long_only(),
+        case(
+            Docker,
+            "the only node of an existing queue is down when the service starts",
+            cluster::home_node,
+        )
+        .long_only(),
         case(Docker, "the majority is lost and regained", cluster::majority).long_only(),
-        case(Docker, "a member leaves the cluster for good and another one comes", cluster::another_member).long_only(),
-        case(Docker, "the broker is upgraded with messages everywhere", versions::upgraded).long_only(),
+        case(
+            Docker,
+            "a member leaves the cluster for good and another one comes",
+            cluster::another_member,
+        )
+        .long_only(),
+        case(Docker, "the broker is upgraded with messages everywhere", versions::upgraded)
+            .long_only(),
         case(Docker, "the broker refuses an upgrade, and goes back", versions::refused).long_only(),
         case(
             Machine,
@@ -340,6 +595,8 @@ pub(crate) fn all() -> Vec<Case> {
             "parked messages of many megabytes are listed, discarded and replayed in bounded memory",
             parked::amounts::large_bodies,
         ),
-        case(Broker, "thousands of messages come due together", waits::due_together).large_if_long().first(),
+        case(Broker, "thousands of messages come due together", waits::due_together)
+            .large_if_long()
+            .first(),
     ]
 }

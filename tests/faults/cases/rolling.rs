@@ -6,7 +6,7 @@ use std::time::Duration;
 use rehop_testing::Proxy;
 
 use crate::evidence::{all_broken, lasts};
-use crate::expectation::Place;
+use crate::expectation::Fate;
 use crate::ground::{Ground, SOON};
 use crate::lab::Lab;
 use crate::ledger::{Account, Allowed};
@@ -61,7 +61,7 @@ pub(crate) async fn production_profile(ground: Ground) -> Account {
     let (lab, mut service, proxy, losses) = shipped(ground, Some("production"), grace).await;
     let started = lab.count(Step::Started);
     let hanging = lab.send(5, Does::Hang).await;
-    lab.expect(hanging..hanging + 5, Place::Queued);
+    lab.expect(hanging..hanging + 5, Fate::Queued);
     lab.started(started + 5).await;
     proxy.pause();
     let took = service.stop().await;

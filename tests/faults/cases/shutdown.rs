@@ -10,7 +10,7 @@ use super::stalls::refused;
 use crate::evidence::{
     Policy, Witness, alarm_is_on, all_broken, blocked, lasts, no_alarm_is_on, room_for_one,
 };
-use crate::expectation::Place;
+use crate::expectation::Fate;
 use crate::ground::{Ground, SOON};
 use crate::lab::Lab;
 use crate::ledger::{Account, Allowed};
@@ -27,8 +27,8 @@ pub(crate) async fn with_a_thousand_in_flight(ground: Ground) -> Account {
     let mut service = lab.service();
     lab.started(300).await;
     service.stop().await;
-    let account = lab.close(Allowed::nothing().or(Place::Queued)).await;
-    assert!(account.count(Place::Queued) > 0, "it stopped in the midst of it: {account}");
+    let account = lab.close(Allowed::nothing().or(Fate::Queued)).await;
+    assert!(account.count(Fate::Queued) > 0, "it stopped in the midst of it: {account}");
     account
 }
 
@@ -42,7 +42,7 @@ pub(crate) async fn twice(ground: Ground) -> Account {
     // Two signals that are pending together arrive as one.
     lasts(Duration::from_millis(100)).await;
     service.stop().await;
-    lab.close(Allowed::nothing().or(Place::Queued)).await
+    lab.close(Allowed::nothing().or(Fate::Queued)).await
 }
 
 /// After the grace time, the messages of unfinished handlers stay with the broker.
@@ -52,7 +52,7 @@ pub(crate) async fn past_the_grace_time(ground: Ground) -> Account {
     lab.config.grace = grace;
     lab.declare().await;
     let first = lab.send(50, Does::Hang).await;
-    lab.expect(first..first + 50, Place::Queued);
+    lab.expect(first..first + 50, Fate::Queued);
     let mut service = lab.service();
     lab.started(10).await;
     let took = service.stop().await;
@@ -78,7 +78,7 @@ fn stop_soon(mut lab: Lab) -> Lab {
 /// that hang, and copies.
 async fn busy(lab: &Lab) {
     let first = lab.send(5, Does::Hang).await;
-    lab.expect(first..first + 5, Place::Queued);
+    lab.expect(first..first + 5, Fate::Queued);
     lab.send(100, Does::Slow(100)).await;
     lab.send(50, Does::Fail(1)).await;
 }
@@ -88,7 +88,7 @@ async fn busy(lab: &Lab) {
 async fn close(lab: &Lab, took: Duration, grace: Duration) -> Account {
     let held = lab.config.queues[0].prefetch.into();
     let account =
-        lab.close(Allowed::losses(2, held).duplicates_at_most(held).or(Place::Queued)).await;
+        lab.close(Allowed::losses(2, held).duplicates_at_most(held).or(Fate::Queued)).await;
     account.with_note(time_taken(took, grace))
 }
 

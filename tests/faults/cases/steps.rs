@@ -9,7 +9,7 @@ use rehop_testing::{Broker, Client, Proxy, ProxyConnection, Publish, eventually}
 
 use super::limits::MEMORY;
 use crate::evidence::{Policy, alarm_is_on, blocked, lasts, no_alarm_is_on, quiet, room_for_one};
-use crate::expectation::{Cause, Place};
+use crate::expectation::{Cause, Fate};
 use crate::ground::{Ground, SOON};
 use crate::lab::Lab;
 use crate::ledger::{Account, Allowed};
@@ -335,7 +335,7 @@ impl Killed<'_> {
         );
         if weather == Weather::ParkedQueueFull {
             assert!(
-                account.count(Place::Parked(Cause::Expired)) > 0,
+                account.count(Fate::Parked(Cause::Expired)) > 0,
                 "{context}: what filled it is there: {account}"
             );
         }

@@ -7,7 +7,7 @@ use rehop::settings::{QueueType, WaitStrategy};
 use rehop_testing::eventually;
 
 use crate::evidence::between;
-use crate::expectation::{Cause, Place};
+use crate::expectation::{Cause, Fate};
 use crate::ground::{Ground, SOON};
 use crate::ledger::{Account, Allowed};
 use crate::service::Does;
@@ -116,7 +116,7 @@ pub(crate) async fn held_for_longer_than_the_broker_allows(ground: Ground) -> Ac
     let allowed = Allowed::losses(5, long + short).restarting(attempts).duplicates_at_most(unacked);
     // Whoever comes first to the limit parks a message: the broker, or the process that gives it
     // back.
-    let ends = [Cause::DeliveryLimit, Cause::Exhausted].map(Place::Parked);
+    let ends = [Cause::DeliveryLimit, Cause::Exhausted].map(Fate::Parked);
     let allowed = ends.into_iter().fold(allowed, Allowed::or);
     lab.close(allowed).await
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rehop_testing::{Client, eventually};
 use serde_json::json;
 
-use crate::expectation::Place;
+use crate::expectation::Fate;
 use crate::ground::{Ground, SOON};
 use crate::lab::Lab;
 use crate::ledger::{Account, Allowed};
@@ -70,7 +70,7 @@ pub(crate) async fn work_queue_while_away(ground: Ground) -> Account {
     deleted(&client, lab.work()).await;
     // All return but find no queue, and are kept.
     lab.depth(&lab.stray(), MESSAGES as u32).await;
-    lab.expect(waiting, Place::Stray);
+    lab.expect(waiting, Fate::Stray);
     let service = lab.service();
     lab.depth(lab.work(), 0).await;
     lab.send(MESSAGES, Does::Succeed).await;
@@ -83,7 +83,7 @@ pub(crate) async fn wait_queue(ground: Ground) -> Account {
     lab.send(MESSAGES, Does::Fail(1)).await;
     lab.settled(SOON).await;
     heals(&lab).await;
-    finish(lab, service, Allowed::nothing().or(Place::Stray)).await
+    finish(lab, service, Allowed::nothing().or(Fate::Stray)).await
 }
 
 /// The service repairs it: a later failure waits again, and is handled then.
@@ -134,7 +134,7 @@ pub(crate) async fn parked_queue(ground: Ground) -> Account {
     let (lab, service, client) = running(&ground, "no-parked", SHORT).await;
     deleted(&client, &lab.parked()).await;
     lab.send(MESSAGES, Does::Permanent).await;
-    finish(lab, service, Allowed::nothing().or(Place::Stray)).await
+    finish(lab, service, Allowed::nothing().or(Fate::Stray)).await
 }
 
 pub(crate) async fn return_binding(ground: Ground) -> Account {
@@ -145,7 +145,7 @@ pub(crate) async fn return_binding(ground: Ground) -> Account {
     lab.settled(SOON).await;
     assert!(client.depth(&lab.stray()).await.unwrap() > 0, "there was no way home");
     heals(&lab).await;
-    finish(lab, service, Allowed::nothing().or(Place::Stray)).await
+    finish(lab, service, Allowed::nothing().or(Fate::Stray)).await
 }
 
 /// Without wait queue and stray queue, a copy is returned. This is noticed, and everything is

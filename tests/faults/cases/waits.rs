@@ -8,7 +8,7 @@ use serde_json::json;
 use super::soak::resident;
 use crate::clock::HOUR;
 use crate::evidence::{Witness, lasts};
-use crate::expectation::Place;
+use crate::expectation::Fate;
 use crate::ground::{Ground, SOON};
 use crate::lab::Lab;
 use crate::ledger::{Account, Allowed};
@@ -56,9 +56,9 @@ pub(crate) async fn forged_times(ground: Ground) -> Account {
             // Their first attempt is forged too.
             let handled = does != Does::Fail(u32::MAX);
             let fate = if handled {
-                Place::Handled
+                Fate::Handled
             } else {
-                Place::Parked(crate::expectation::Cause::Exhausted)
+                Fate::Parked(crate::expectation::Cause::Exhausted)
             };
             lab.expect(first..first + EACH as u64, fate);
         }

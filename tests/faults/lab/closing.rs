@@ -6,7 +6,7 @@ use rehop::topology::Role;
 use rehop_testing::{Client, ClientError, Received};
 
 use super::Lab;
-use crate::expectation::{Cause, Place};
+use crate::expectation::{Cause, Fate};
 use crate::ground::SOON;
 use crate::ledger::{self, Account, Allowed, Found};
 use crate::service::QueueConfig;
@@ -82,14 +82,14 @@ impl Lab {
             match role {
                 Role::Parked => {
                     let queue = index(&|queue| queue.parked() == name);
-                    found.received(&received, queue, |message| Place::Parked(Cause::of(message)));
+                    found.received(&received, queue, |message| Fate::Parked(Cause::of(message)));
                 }
-                Role::Discarded => found.received(&received, None, |_| Place::Discarded),
-                Role::Stray => found.received(&received, None, |_| Place::Stray),
+                Role::Discarded => found.received(&received, None, |_| Fate::Discarded),
+                Role::Stray => found.received(&received, None, |_| Fate::Stray),
                 Role::Work => {
-                    found.received(&received, index(&|queue| queue.name == name), |_| Place::Queued)
+                    found.received(&received, index(&|queue| queue.name == name), |_| Fate::Queued)
                 }
-                _ => found.received(&received, None, |_| Place::Queued),
+                _ => found.received(&received, None, |_| Fate::Queued),
             }
             messages.extend(received);
         }

@@ -17,7 +17,7 @@ use rehop::topology::{ExchangeKind, Role};
 use rehop_testing::{Broker, Client, Proxy, Publish, eventually};
 use serde_json::json;
 
-use crate::expectation::{Expected, Place, Policy};
+use crate::expectation::{Expected, Fate, Policy};
 use crate::ground::{SOON, connect};
 use crate::load::Load;
 use crate::record::Reader;
@@ -245,7 +245,7 @@ impl Lab {
     }
 
     /// In this case, these messages end differently from others of their kind.
-    pub(crate) fn expect(&self, ids: Range<u64>, fate: Place) {
+    pub(crate) fn expect(&self, ids: Range<u64>, fate: Fate) {
         for (_, expected) in self.book().expected.range_mut(ids) {
             (expected.fate, expected.diverted) = (fate, true);
         }

@@ -7,7 +7,7 @@ use rehop::topology::Role;
 use rehop_testing::{Client, eventually};
 
 use super::Lab;
-use crate::expectation::{Expected, Place};
+use crate::expectation::{Expected, Fate};
 use crate::ground::SOON;
 use crate::record::{Record, Step};
 use crate::service::Does;
@@ -174,9 +174,9 @@ impl Lab {
         }
     }
 
-    async fn state(&self, client: &Client) -> State {
+    async fn state(&self, client: &Client) -> Remaining {
         let queues = self.book().queues.clone();
-        let mut state = State::default();
+        let mut state = Remaining::default();
         let mut parked = 0;
         for (queue, role) in queues {
             let depth = client.depth(&queue).await.unwrap_or(0) as usize;
@@ -196,8 +196,8 @@ impl Lab {
         let exists = |expected: &&Expected| expected.confirmed || seen.contains(&expected.id);
         let existing = || book.expected.values().filter(exists);
         let to_be_parked =
-            existing().filter(|expected| matches!(expected.fate, Place::Parked(_))).count();
-        let at_handlers = existing().filter(|expected| !matches!(expected.fate, Place::Parked(_)));
+            existing().filter(|expected| matches!(expected.fate, Fate::Parked(_))).count();
+        let at_handlers = existing().filter(|expected| !matches!(expected.fate, Fate::Parked(_)));
         state.open = at_handlers.filter(|expected| !ended.contains(&expected.id)).count();
         state.open += to_be_parked.saturating_sub(parked);
         state
@@ -206,14 +206,14 @@ impl Lab {
 
 /// How far a case's messages are from their ends.
 #[derive(Default)]
-struct State {
+struct Remaining {
     open: usize,
     stray: usize,
     queued: usize,
     entries: usize,
 }
 
-impl std::fmt::Display for State {
+impl std::fmt::Display for Remaining {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} open, {} stray, {} queued", self.open, self.stray, self.queued)
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Account, Allowed, End, Found};
-use crate::expectation::{Expected, Place, Policy};
+use crate::expectation::{Expected, Fate, Policy};
 use crate::record::{Entry, Millis, Record, Step};
 
 /// How far two clocks of one machine may disagree.
@@ -32,10 +32,15 @@ pub(crate) fn account(
     for (id, expected) in expected {
         let entries = attempts.get(id).map_or(&[][..], Vec::as_slice);
         let in_queues = found.ends.get(id).map_or(&[][..], Vec::as_slice);
-        let look =
-            Look { expected, entries, in_queues, policy: &policies[expected.queue], allowed };
-        runs_too_many += look.runs_too_many();
-        account.enter(&look);
+        let audit = MessageAudit {
+            expected,
+            entries,
+            in_queues,
+            policy: &policies[expected.queue],
+            allowed,
+        };
+        runs_too_many += audit.runs_too_many();
+        account.enter(&audit);
     }
     let bound = allowed.duplicates();
     if account.duplicates > bound {
@@ -53,7 +58,7 @@ pub(crate) fn account(
 }
 
 /// One message: what is expected of it, and everything that was seen of it.
-struct Look<'a> {
+struct MessageAudit<'a> {
     expected: &'a Expected,
     entries: &'a [Entry],
     in_queues: &'a [End],
@@ -61,15 +66,15 @@ struct Look<'a> {
     allowed: &'a Allowed,
 }
 
-impl Look<'_> {
-    /// Each place where it has ended, once for each time.
-    fn places(&self) -> Vec<Place> {
+impl MessageAudit<'_> {
+    /// What became of it, once for each time that it has ended.
+    fn fates(&self) -> Vec<Fate> {
         let recorded = self.entries.iter().filter_map(|entry| match entry.step {
-            Step::Succeeded => Some(Place::Handled),
-            Step::Discarded => Some(Place::Discarded),
+            Step::Succeeded => Some(Fate::Handled),
+            Step::Discarded => Some(Fate::Discarded),
             Step::Started | Step::Failed => None,
         });
-        recorded.chain(self.in_queues.iter().map(|end| end.place)).collect()
+        recorded.chain(self.in_queues.iter().map(|end| end.fate)).collect()
     }
 
     fn runs(&self) -> u32 {
@@ -78,7 +83,7 @@ impl Look<'_> {
 
     /// The most handler runs that its kind needs. Each further end is the end of a separate chain.
     fn runs_at_most(&self) -> u32 {
-        self.policy.runs(self.expected.does).end() * self.places().len().max(1) as u32
+        self.policy.runs(self.expected.does).end() * self.fates().len().max(1) as u32
     }
 
     fn runs_too_many(&self) -> usize {
@@ -98,25 +103,24 @@ impl Look<'_> {
     fn misplaced(&self) -> Vec<String> {
         let mut breaches = Vec::new();
         let Expected { fate, queue, .. } = self.expected;
-        let places = self.places();
+        let fates = self.fates();
         // A duplicate that has not ended yet: a service that has stopped has handed it back.
-        let is_pending = |place| {
-            place == Place::Queued && places.contains(fate) && self.allowed.duplicates() > 0
-        };
-        for place in places.iter().copied() {
-            if place != *fate && !self.allowed.instead.contains(&place) && !is_pending(place) {
-                breaches.push(format!("was found {place:?}, and was to be {fate:?}"));
+        let is_pending =
+            |found| found == Fate::Queued && fates.contains(fate) && self.allowed.duplicates() > 0;
+        for found in fates.iter().copied() {
+            if found != *fate && !self.allowed.instead.contains(&found) && !is_pending(found) {
+                breaches.push(format!("was found {found:?}, and was to be {fate:?}"));
             }
         }
         for end in self.in_queues {
             if end.queue.is_some_and(|other| other != *queue) {
                 breaches.push(format!(
                     "of queue {queue} was found {:?} of queue {:?}",
-                    end.place, end.queue
+                    end.fate, end.queue
                 ));
             }
             if end.body != self.expected.body() {
-                breaches.push(format!("was found {:?} with another body", end.place));
+                breaches.push(format!("was found {:?} with another body", end.fate));
             }
         }
         if self.entries.iter().any(|entry| entry.queue != *queue) {
@@ -132,7 +136,7 @@ impl Look<'_> {
         if runs > most {
             breaches.push(format!("had {runs} handler runs, and {most} are allowed"));
         }
-        if self.places().contains(&self.expected.fate)
+        if self.fates().contains(&self.expected.fate)
             && !self.expected.diverted
             && !self.allowed.spent_waits
             && runs < least
@@ -193,21 +197,21 @@ impl Look<'_> {
 }
 
 impl Account {
-    fn enter(&mut self, look: &Look<'_>) {
-        let id = look.expected.id;
-        self.breaches.extend(look.breaches());
-        let places = look.places();
-        self.duplicates += places.len().saturating_sub(1);
-        if !look.expected.confirmed {
+    fn enter(&mut self, audit: &MessageAudit<'_>) {
+        let id = audit.expected.id;
+        self.breaches.extend(audit.breaches());
+        let fates = audit.fates();
+        self.duplicates += fates.len().saturating_sub(1);
+        if !audit.expected.confirmed {
             return;
         }
         self.sent += 1;
-        match places.iter().min() {
+        match fates.iter().min() {
             // Its fate, if it has one. A duplicate elsewhere is counted separately.
             Some(first) => {
-                let place =
-                    if places.contains(&look.expected.fate) { look.expected.fate } else { *first };
-                self.places.entry(place).or_default().insert(id);
+                let fate =
+                    if fates.contains(&audit.expected.fate) { audit.expected.fate } else { *first };
+                self.fates.entry(fate).or_default().insert(id);
             }
             None => {
                 self.lost.insert(id);

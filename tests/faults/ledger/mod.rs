@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rehop_testing::Received;
 
-use crate::expectation::Place;
+use crate::expectation::Fate;
 pub(crate) use audit::{CLOCKS, account};
 
 /// What a case allows beyond the one fate of each message. Anything else that is found is a
@@ -22,7 +22,7 @@ pub(crate) struct Allowed {
     /// How many messages this can be each time.
     held: usize,
     /// Where messages may be found instead of their fate.
-    instead: Vec<Place>,
+    instead: Vec<Fate>,
     /// How many attempts of a message a loss takes, if more than one.
     attempts: u32,
     /// How many messages can end once more, if fewer than the losses charge.
@@ -62,8 +62,8 @@ impl Allowed {
         self.losses * self.attempts.max(1)
     }
 
-    pub(crate) fn or(mut self, place: Place) -> Self {
-        self.instead.push(place);
+    pub(crate) fn or(mut self, fate: Fate) -> Self {
+        self.instead.push(fate);
         self
     }
 
@@ -92,8 +92,8 @@ pub(crate) struct Found {
 
 #[derive(Debug, Clone, PartialEq)]
 struct End {
-    place: Place,
-    /// `None` if a place belongs to all queues.
+    fate: Fate,
+    /// `None` if messages of all queues are found in the same one.
     queue: Option<usize>,
     body: Vec<u8>,
 }
@@ -110,12 +110,12 @@ impl Found {
         &mut self,
         messages: &[Received],
         queue: Option<usize>,
-        place: impl Fn(&Received) -> Place,
+        fate: impl Fn(&Received) -> Fate,
     ) {
         for message in messages {
             let id = message.properties.message_id.as_deref().and_then(|id| id.parse::<u64>().ok());
             match id {
-                Some(id) => self.add(id, place(message), queue, own_body(message)),
+                Some(id) => self.add(id, fate(message), queue, own_body(message)),
                 None => {
                     self.foreign.push(format!("{:?} is not a message of this case", message.text()))
                 }
@@ -123,8 +123,8 @@ impl Found {
         }
     }
 
-    pub(crate) fn add(&mut self, id: u64, place: Place, queue: Option<usize>, body: Vec<u8>) {
-        self.ends.entry(id).or_default().push(End { place, queue, body });
+    pub(crate) fn add(&mut self, id: u64, fate: Fate, queue: Option<usize>, body: Vec<u8>) {
+        self.ends.entry(id).or_default().push(End { fate, queue, body });
     }
 }
 
@@ -132,7 +132,7 @@ impl Found {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Account {
     pub(crate) sent: usize,
-    pub(crate) places: BTreeMap<Place, BTreeSet<u64>>,
+    pub(crate) fates: BTreeMap<Fate, BTreeSet<u64>>,
     pub(crate) duplicates: usize,
     pub(crate) lost: BTreeSet<u64>,
     /// What was found and not allowed.
@@ -168,8 +168,8 @@ impl Account {
         // Every round numbers its messages from the same start.
         let shift = self.sent as u64 * 1_000_000;
         self.lost.extend(other.lost.iter().map(|id| id + shift));
-        for (place, ids) in &other.places {
-            self.places.entry(*place).or_default().extend(ids.iter().map(|id| id + shift));
+        for (fate, ids) in &other.fates {
+            self.fates.entry(*fate).or_default().extend(ids.iter().map(|id| id + shift));
         }
         self.sent += other.sent;
         self.duplicates += other.duplicates;
@@ -177,12 +177,12 @@ impl Account {
         self.recovery = self.recovery.max(other.recovery);
     }
 
-    pub(crate) fn count(&self, place: Place) -> usize {
-        self.places.get(&place).map_or(0, BTreeSet::len)
+    pub(crate) fn count(&self, fate: Fate) -> usize {
+        self.fates.get(&fate).map_or(0, BTreeSet::len)
     }
 
     pub(crate) fn parked(&self) -> usize {
-        let parked = self.places.iter().filter(|(place, _)| matches!(place, Place::Parked(_)));
+        let parked = self.fates.iter().filter(|(fate, _)| matches!(fate, Fate::Parked(_)));
         parked.map(|(_, ids)| ids.len()).sum()
     }
 
@@ -195,8 +195,8 @@ impl Account {
 impl fmt::Display for Account {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "sent {}", self.sent)?;
-        for (place, ids) in &self.places {
-            write!(f, ", {place:?} {}", ids.len())?;
+        for (fate, ids) in &self.fates {
+            write!(f, ", {fate:?} {}", ids.len())?;
         }
         write!(f, ", duplicates {}", self.duplicates)?;
         if !self.lost.is_empty() {

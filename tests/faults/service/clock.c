@@ -1,5 +1,6 @@
-/* Loaded into a process of which a case moves the wall clock: adds the hours in a file to each reading of that clock. Rust's standard
-   library reads all its clocks by clock_gettime. Those that only measure how much time passes are left alone. */
+/* Loaded into a process of which a case moves the wall clock: adds the hours in a file to each
+   reading of that clock. Rust's standard library reads all its clocks by clock_gettime. Those that
+   only measure how much time passes are left alone. */
 
 #define _GNU_SOURCE
 #include <fcntl.h>

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use rehop_operator::format;
-use rehop_operator::parked::{EditRequest, ParkedError};
+use rehop_operator::parked::{EditRequest, Edited, ParkedError};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -83,36 +83,14 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
     };
     let body = match given {
         Some(body) => body,
-        None => {
-            let edited = edited(&original, &stop)?;
-            // Ctrl-C reaches the editor as well.
-            if stop.is_cancelled() {
-                return Err(ParkedError::Stopped.into());
-            }
-            edited
-        }
+        None => written(&original, &stop)?,
     };
     if body[..] == original[..] {
         bail!("the body is the same as before; nothing was sent");
     }
-    let destination = message.destination.as_ref().or(args.to.as_ref());
     if !args.apply {
-        let (bytes, before) = (body.len() as u64, original.len() as u64);
-        if args.json {
-            let plan = json!({ "chain": message.chain, "destination": destination, "bytes": bytes, "bytes_before": before });
-            output::print(&text::json(&plan)?)?;
-            return Ok(ExitCode::SUCCESS);
-        }
-        let to = destination.map_or_else(
-            || "an unknown queue; --to names it".to_owned(),
-            |queue| text::line(queue),
-        );
-        output::print(&format!(
-            "{}: a body of {} bytes in place of {} would go to {to}. Nothing was done; --apply does it",
-            text::line(&message.chain),
-            format::count(bytes),
-            format::count(before),
-        ))?;
+        let destination = message.destination.as_ref().or(args.to.as_ref());
+        output::print(&plan(&message.chain, destination, [&body, &original], args.json)?)?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut request = EditRequest::new(message.chain, body);
@@ -120,17 +98,7 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
     (request.why, request.to, request.deadline, request.follow) =
         (args.why, args.to, args.deadline, args.follow);
     let edited = parked.edit(&request).await?;
-    let (word, status) = match edited.fates {
-        fates if fates.handled > 0 => ("it was handled", 0),
-        fates if fates.parked_again > 0 => ("it parked again", exit::UNFINISHED),
-        fates if fates.discarded > 0 => ("its handler discarded it", exit::UNFINISHED),
-        fates if fates.waiting > 0 => ("it failed, and waits for another attempt", exit::UNKNOWN),
-        _ => (
-            "its fate is unknown: it may still be in its queue, or its consumer does not report it; if it crashes its consumer, the broker \
-             parks it in the end",
-            exit::UNKNOWN,
-        ),
-    };
+    let (word, status) = fate(&edited);
     if args.json {
         output::print(&text::json(&edited)?)?;
     } else {
@@ -141,6 +109,53 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
         ))?;
     }
     Ok(ExitCode::from(status))
+}
+
+/// What would be done.
+fn plan(
+    chain: &str,
+    destination: Option<&String>,
+    [body, original]: [&[u8]; 2],
+    is_json: bool,
+) -> anyhow::Result<String> {
+    let (bytes, before) = (body.len() as u64, original.len() as u64);
+    if is_json {
+        let plan = json!({ "chain": chain, "destination": destination, "bytes": bytes, "bytes_before": before });
+        return text::json(&plan);
+    }
+    let to = destination
+        .map_or_else(|| "an unknown queue; --to names it".to_owned(), |queue| text::line(queue));
+    Ok(format!(
+        "{}: a body of {} bytes in place of {} would go to {to}. Nothing was done; --apply does it",
+        text::line(chain),
+        format::count(bytes),
+        format::count(before),
+    ))
+}
+
+/// What became of the edited message, in words and as an exit status.
+fn fate(edited: &Edited) -> (&'static str, u8) {
+    match edited.fates {
+        fates if fates.handled > 0 => ("it was handled", 0),
+        fates if fates.parked_again > 0 => ("it parked again", exit::UNFINISHED),
+        fates if fates.discarded > 0 => ("its handler discarded it", exit::UNFINISHED),
+        fates if fates.waiting > 0 => ("it failed, and waits for another attempt", exit::UNKNOWN),
+        _ => (
+            "its fate is unknown: it may still be in its queue, or its consumer does not report it; if it crashes its consumer, the broker \
+             parks it in the end",
+            exit::UNKNOWN,
+        ),
+    }
+}
+
+/// The body that is written in an editor.
+fn written(original: &[u8], stop: &CancellationToken) -> anyhow::Result<Vec<u8>> {
+    let edited = edited(original, stop)?;
+    // Ctrl-C reaches the editor as well.
+    if stop.is_cancelled() {
+        return Err(ParkedError::Stopped.into());
+    }
+    Ok(edited)
 }
 
 /// What an editor makes of the body. The file is readable to this user alone. It is removed, unless

@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use rehop_operator::parked::{Filter, ListRequest, Parked};
 
-use super::look::look;
 use super::plan::{Verb, plan, with_fixed_times};
+use super::progress::list_with_progress;
 use super::select::{FilterArgs, PlaceArgs};
 use super::{answers, list_all, text};
 use crate::options::Options;
@@ -71,7 +71,7 @@ pub(super) async fn show_plan(
 ) -> anyhow::Result<ExitCode> {
     let mut request = ListRequest::all(filter);
     request.planned = Some(verb.planned());
-    let listing = look(parked, &request).await?;
+    let listing = list_with_progress(parked, &request).await?;
     // A path need not be UTF-8.
     let arguments = std::env::args_os().map(|argument| argument.to_string_lossy().into_owned());
     let arguments = with_fixed_times(arguments, &request.filter);
@@ -94,7 +94,7 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
         return list_all::list(&request(filter), is_json, options).await;
     };
     let (parked, _) = super::open(place, options).await?;
-    let listing = look(&parked, &request(filter)).await?;
+    let listing = list_with_progress(&parked, &request(filter)).await?;
     output::print(&if is_json { text::json(&listing)? } else { answers::listing(&listing) })?;
     Ok(ExitCode::SUCCESS)
 }

@@ -10,7 +10,7 @@ use rehop_operator::parked::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::look::look;
+use super::progress::list_with_progress;
 use super::{answers, text};
 use crate::options::Options;
 use crate::{exit, output, signals};
@@ -103,7 +103,7 @@ impl All {
                 self.fail(format!("policies under which a look does harm: {error}"));
             }
         }
-        match look(parked, request).await {
+        match list_with_progress(parked, request).await {
             Ok(listing) => self.listings.push(listing),
             Err(ParkedError::Broker(Error::Missing { .. })) => {}
             Err(error) if concerns_all_queues(&error) => return Err(error),

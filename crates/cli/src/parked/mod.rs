@@ -5,7 +5,6 @@ mod discard;
 mod edit;
 mod list;
 mod list_all;
-mod look;
 mod plan;
 mod progress;
 mod replay;

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use rehop_operator::format;
-use rehop_operator::parked::{Fates, ParkedError, Progress, Tally};
+use rehop_operator::parked::{Fates, ListRequest, Listing, Parked, ParkedError, Progress, Tally};
 
 use crate::output;
 
@@ -69,6 +69,20 @@ impl Printer {
             let _ = write!(io::stderr(), "\r\u{1b}[K");
         }
     }
+}
+
+/// Lists the messages, and prints its progress.
+pub(super) async fn list_with_progress(
+    parked: &Parked,
+    request: &ListRequest,
+) -> Result<Listing, ParkedError> {
+    let mut printer = Printer::new();
+    let wanted = |depth: u64| request.scan.map_or(depth, |scan| scan.min(depth));
+    let listing = parked
+        .list_observed(request, |seen| printer.looked(seen.looked_at, wanted(seen.depth)))
+        .await;
+    printer.end();
+    listing
 }
 
 fn moved(tally: &Tally) -> String {

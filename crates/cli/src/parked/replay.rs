@@ -31,7 +31,8 @@ pub(super) struct Args {
     to: Option<String>,
     /// Send N first, and wait for their fate
     ///
-    /// 0 sends everything at once. With 0, or more than 5, --apply needs a filter, --expect or --all.
+    /// 0 sends everything at once. With 0, or more than 5, --apply needs a filter, --expect or
+    /// --all.
     #[arg(long, value_name = "N", default_value_t = CANARY)]
     canary: u32,
     /// How long to wait for the fate of each batch

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use rehop_operator::format;
-use rehop_operator::parked::{Body, Detail, Shown};
+use rehop_operator::parked::{Body, Detail, ParkedMessage, Shown};
 
 use super::list::{Scan, scan};
 use super::plan::now;
@@ -70,7 +70,12 @@ fn more(shown: &Shown) -> Option<String> {
 }
 
 fn one(detail: &Detail) -> String {
-    let message = &detail.message;
+    [summary(&detail.message), history(&detail.message), headers(detail), body(detail)]
+        .map(|section| section.join("\n"))
+        .join("\n\n")
+}
+
+fn summary(message: &ParkedMessage) -> Vec<String> {
     let key = |key: &str, value: &str| format!("{key:<12} {value}");
     let origin = if message.exchange.is_empty() {
         format!("queue {}", text::line(&message.routing_key))
@@ -115,8 +120,11 @@ fn one(detail: &Detail) -> String {
     if let Some(traceparent) = &message.traceparent {
         lines.push(key("trace", &text::line(traceparent)));
     }
-    lines.push(String::new());
-    lines.push("history".to_owned());
+    lines
+}
+
+fn history(message: &ParkedMessage) -> Vec<String> {
+    let mut lines = vec!["history".to_owned()];
     if let Some(first_seen) = message.first_seen {
         lines.push(format!("  {}  first seen", text::time(Some(first_seen))));
     }
@@ -133,8 +141,11 @@ fn one(detail: &Detail) -> String {
         text::time(message.parked_at),
         text::line(&message.reason)
     ));
-    lines.push(String::new());
-    lines.push("properties and headers".to_owned());
+    lines
+}
+
+fn headers(detail: &Detail) -> Vec<String> {
+    let mut lines = vec!["properties and headers".to_owned()];
     let properties =
         detail.properties.iter().map(|(name, value)| format!("  {name}: {}", text::line(value)));
     lines.extend(properties);
@@ -142,8 +153,11 @@ fn one(detail: &Detail) -> String {
         let value = value.as_str().map_or_else(|| text::line(&value.to_string()), text::line);
         lines.push(format!("  {}: {value}", text::line(name)));
     }
-    lines.push(String::new());
-    lines.push(format!("body, {}", format::size(message.size)));
+    lines
+}
+
+fn body(detail: &Detail) -> Vec<String> {
+    let mut lines = vec![format!("body, {}", format::size(detail.message.size))];
     lines.push(match &detail.body {
         Body::Json(value) => text::json(value).unwrap_or_default(),
         Body::Text(body) => rehop_operator::format::lines(body),
@@ -152,5 +166,5 @@ fn one(detail: &Detail) -> String {
     if detail.omitted > 0 {
         lines.push(format!("({} more bytes)", format::count(detail.omitted)));
     }
-    lines.join("\n")
+    lines
 }

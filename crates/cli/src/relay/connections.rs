@@ -27,12 +27,12 @@ struct Shared {
     moment: AtomicU64,
     next: AtomicU64,
     /// Those that have answered and may be used again.
-    answered: Mutex<HashMap<u64, (Arc<State>, CaptureConnection)>>,
+    answered: Mutex<HashMap<u64, (Arc<ConnectionState>, CaptureConnection)>>,
 }
 
 /// What is known about one connection.
 #[derive(Debug)]
-struct State {
+struct ConnectionState {
     id: u64,
     /// The last time that something was heard from the endpoint.
     heard: AtomicU64,
@@ -55,7 +55,7 @@ impl Connections {
 
     /// Watches a new connection.
     pub(super) fn watch<S>(&self, stream: S) -> Watched<S> {
-        let state = State {
+        let state = ConnectionState {
             id: self.0.next.fetch_add(1, Ordering::Relaxed),
             heard: AtomicU64::new(0),
             has_answered: AtomicBool::new(false),
@@ -106,12 +106,12 @@ fn poison(connection: &CaptureConnection) {
 
 impl Sent {
     /// The connection, and whether it speaks HTTP/2; or `None` if there was none yet.
-    fn state(&self) -> Option<(Arc<State>, bool)> {
+    fn state(&self) -> Option<(Arc<ConnectionState>, bool)> {
         let connected = self.connection.connection_metadata();
         let connected = connected.as_ref()?;
         let mut extras = Extensions::new();
         connected.get_extras(&mut extras);
-        Some((extras.get::<Arc<State>>()?.clone(), connected.is_negotiated_h2()))
+        Some((extras.get::<Arc<ConnectionState>>()?.clone(), connected.is_negotiated_h2()))
     }
 }
 
@@ -119,7 +119,7 @@ impl Sent {
 #[derive(Debug)]
 pub(super) struct Watched<S> {
     stream: S,
-    state: Arc<State>,
+    state: Arc<ConnectionState>,
     connections: Connections,
 }
 

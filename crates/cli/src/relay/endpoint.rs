@@ -74,9 +74,9 @@ impl Endpoint {
         })
     }
 
-    /// The head of the answer. A request for which the process has no file descriptor waits for one:
-    /// that is not the endpoint's fault, so no attempt is spent. If a reused connection turns out to
-    /// be dead, the request is sent once more, on a new one.
+    /// The head of the answer. A request for which the process has no file descriptor waits for
+    /// one: that is not the endpoint's fault, so no attempt is spent. If a reused connection turns
+    /// out to be dead, the request is sent once more, on a new one.
     async fn answer(
         &self,
         headers: &HeaderMap,

@@ -95,8 +95,8 @@ pub(super) async fn run(args: &Args, options: &Options) -> anyhow::Result<()> {
     })
 }
 
-/// Makes sure that the policies fit the queues that others declare, as far as the management API can
-/// be asked.
+/// Makes sure that the policies fit the queues that others declare, as far as the management API
+/// can be asked.
 async fn check_policies(settings: &Settings) -> anyhow::Result<()> {
     let existing = settings.queues.iter().filter(|queue| queue.declare == Declare::Existing);
     let existing: Vec<_> = existing.map(|queue| format!("{:?}", queue.queue)).collect();

@@ -15,14 +15,14 @@ pub(super) struct Needs {
     namespace: String,
     #[serde(flatten)]
     pub(super) topology: Topology,
-    limits: Vec<Limits>,
+    limits: Vec<MessageLimits>,
     /// How many queues there are in all.
     queue_count: usize,
 }
 
 /// The upper limits for one message of a queue.
 #[derive(serde::Serialize)]
-struct Limits {
+struct MessageLimits {
     queue: String,
     /// How its messages wait.
     strategy: WaitStrategy,
@@ -48,7 +48,7 @@ impl Needs {
     pub(super) fn of(settings: &Settings) -> anyhow::Result<Self> {
         let limits = settings.queues.iter().map(|queue| {
             let policy = settings.policy(&queue.queue)?;
-            Ok(Limits {
+            Ok(MessageLimits {
                 queue: queue.queue.clone(),
                 max_attempts: policy.max_attempts(),
                 max_deliveries: policy.max_deliveries(),
@@ -72,6 +72,29 @@ impl Needs {
     }
 
     pub(super) fn to_text(&self) -> String {
+        let tables =
+            [self.exchange_table(), self.queue_table(), self.binding_table(), self.limit_table()];
+        let ordered = self.limits.iter().filter_map(|limit| {
+            let held = match limit.max_unsettled? {
+                1 => "one message".to_owned(),
+                most => format!("{most} messages"),
+            };
+            Some(format!(
+                "{}: one process at a time consumes it in order, and holds {held} at most",
+                limit.queue
+            ))
+        });
+        let count = format!("{} queues in all", self.queue_count);
+        tables
+            .iter()
+            .map(Table::trim_fmt)
+            .chain(ordered)
+            .chain([count])
+            .collect::<Vec<_>>()
+            .join("\n\n")
+    }
+
+    fn exchange_table(&self) -> Table {
         let mut exchanges = output::table(["EXCHANGE", "TYPE", "ARGUMENTS"]);
         for exchange in &self.topology.exchanges {
             exchanges.add_row([
@@ -80,11 +103,19 @@ impl Needs {
                 &lines(&exchange.arguments),
             ]);
         }
+        exchanges
+    }
+
+    fn queue_table(&self) -> Table {
         let mut queues = output::table(["QUEUE", "ROLE", "DECLARED BY", "ARGUMENTS"]);
         for queue in &self.topology.queues {
             let owner = if queue.declare == Declare::Existing { "its owner" } else { "rehop" };
             queues.add_row([&queue.name, queue.role.as_str(), owner, &lines(&queue.arguments)]);
         }
+        queues
+    }
+
+    fn binding_table(&self) -> Table {
         let mut bindings =
             output::table(["BINDING OF QUEUE", "TO EXCHANGE", "ROUTING KEY", "ARGUMENTS"]);
         for binding in &self.topology.bindings {
@@ -99,6 +130,10 @@ impl Needs {
                 "",
             ]);
         }
+        bindings
+    }
+
+    fn limit_table(&self) -> Table {
         let mut limits = output::table([
             "LIMITS OF QUEUE",
             "STRATEGY",
@@ -122,25 +157,7 @@ impl Needs {
                 },
             ]);
         }
-        let ordered = self.limits.iter().filter_map(|limit| {
-            let held = match limit.max_unsettled? {
-                1 => "one message".to_owned(),
-                most => format!("{most} messages"),
-            };
-            Some(format!(
-                "{}: one process at a time consumes it in order, and holds {held} at most",
-                limit.queue
-            ))
-        });
-        let count = format!("{} queues in all", self.queue_count);
-        let tables = [exchanges, queues, bindings, limits];
-        tables
-            .iter()
-            .map(Table::trim_fmt)
-            .chain(ordered)
-            .chain([count])
-            .collect::<Vec<_>>()
-            .join("\n\n")
+        limits
     }
 }
 

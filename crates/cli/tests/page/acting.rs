@@ -6,11 +6,11 @@ use rehop_page::Action;
 use rehop_testing::{Broker, Publish, eventually};
 use serde_json::json;
 
-use super::http::{Answer, Served, encode};
+use super::http::{Response, Served, encode};
 use super::stock;
 use crate::support::{Fixture, SOON, not_tried};
 
-async fn ends(page: &Served, cookie: &str, run: &str) -> Answer {
+async fn ends(page: &Served, cookie: &str, run: &str) -> Response {
     let what = format!("{run} ends");
     let over = async || {
         let seen = page.get(run, cookie).await;
@@ -21,7 +21,7 @@ async fn ends(page: &Served, cookie: &str, run: &str) -> Answer {
 }
 
 /// A plan, when all messages have been read for it.
-async fn plan(page: &Served, cookie: &str, path: &str) -> Answer {
+async fn plan(page: &Served, cookie: &str, path: &str) -> Response {
     let planned = async || {
         let plan = page.get(path, cookie).await;
         assert_eq!(plan.status, 200, "{}", plan.body);
@@ -38,7 +38,7 @@ async fn order(
     action: &str,
     queue: &str,
     more: &[(&str, &str)],
-) -> Answer {
+) -> Response {
     let plan = plan(page, cookie, &format!("/plan/{action}?queue={}", encode(queue))).await;
     let (form, expect) = (plan.field("form"), plan.field("expect"));
     let fields = [&[("form", form.as_str()), ("expect", &expect), ("queue", queue)], more].concat();
@@ -353,7 +353,7 @@ async fn a_replay_that_left_strays_in_place_does_not_call_the_fate_of_any_messag
 }
 
 /// How many messages the page of a run says that it has moved.
-fn moved(answer: &Answer) -> u32 {
+fn moved(answer: &Response) -> u32 {
     let (_, rest) =
         answer.body.split_once("<dd id=\"moved\">").expect("the page says how many were moved");
     rest.split('<').next().unwrap().parse().unwrap()

@@ -18,13 +18,13 @@ pub(crate) struct Served {
 
 /// An answer, with the names of its headers in lower case.
 #[derive(Debug, Clone)]
-pub(crate) struct Answer {
+pub(crate) struct Response {
     pub(crate) status: u16,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: String,
 }
 
-impl Answer {
+impl Response {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
@@ -62,7 +62,7 @@ impl Served {
         self.ui.address().split_once(&self.authority).unwrap().1.to_owned()
     }
 
-    pub(crate) async fn send(&self, head: &str, body: &str) -> Answer {
+    pub(crate) async fn send(&self, head: &str, body: &str) -> Response {
         send(TcpStream::connect(&self.authority).await.unwrap(), head, body).await
     }
 
@@ -73,7 +73,7 @@ impl Served {
         path: &str,
         headers: &[&str],
         body: &str,
-    ) -> Answer {
+    ) -> Response {
         let mut lines =
             vec![format!("{method} {path} HTTP/1.1"), format!("host: {}", self.authority)];
         lines.extend(headers.iter().map(|header| (*header).to_owned()));
@@ -92,17 +92,17 @@ impl Served {
         format!("cookie: {}", cookie.split(';').next().unwrap())
     }
 
-    pub(crate) async fn get(&self, path: &str, cookie: &str) -> Answer {
+    pub(crate) async fn get(&self, path: &str, cookie: &str) -> Response {
         self.request("GET", path, &[cookie], "").await
     }
 
-    pub(crate) async fn post(&self, path: &str, cookie: &str, fields: &[(&str, &str)]) -> Answer {
+    pub(crate) async fn post(&self, path: &str, cookie: &str, fields: &[(&str, &str)]) -> Response {
         self.request("POST", path, &[cookie, "sec-fetch-site: same-origin"], &form(fields)).await
     }
 }
 
 /// What a page answers that another process serves.
-pub(crate) async fn ask(authority: &str, path: &str, header: &str) -> Answer {
+pub(crate) async fn ask(authority: &str, path: &str, header: &str) -> Response {
     let head = format!("GET {path} HTTP/1.1\r\nhost: {authority}\r\n{header}");
     send(TcpStream::connect(authority).await.unwrap(), &head, "").await
 }
@@ -113,7 +113,7 @@ pub(crate) async fn submit(
     path: &str,
     header: &str,
     fields: &[(&str, &str)],
-) -> Answer {
+) -> Response {
     let body = form(fields);
     let head = format!(
         "POST {path} HTTP/1.1\r\nhost: {authority}\r\n{header}\r\nsec-fetch-site: same-origin\r\ncontent-length: {}\r\n\
@@ -143,11 +143,11 @@ pub(crate) fn encode(text: &str) -> String {
         .collect()
 }
 
-pub(crate) async fn through_socket(path: &Path, head: &str) -> Answer {
+pub(crate) async fn through_socket(path: &Path, head: &str) -> Response {
     send(UnixStream::connect(path).await.unwrap(), head, "").await
 }
 
-async fn send(mut stream: impl AsyncRead + AsyncWrite + Unpin, head: &str, body: &str) -> Answer {
+async fn send(mut stream: impl AsyncRead + AsyncWrite + Unpin, head: &str, body: &str) -> Response {
     let answer = async {
         // A server that has refused the head may not read the rest.
         let _ = stream.write_all(format!("{head}\r\n\r\n{body}").as_bytes()).await;
@@ -167,7 +167,7 @@ async fn send(mut stream: impl AsyncRead + AsyncWrite + Unpin, head: &str, body:
         .filter_map(|line| line.split_once(": "))
         .map(|(name, value)| (name.to_lowercase(), value.to_owned()));
     let is_chunked = head.to_lowercase().contains("transfer-encoding: chunked");
-    Answer {
+    Response {
         status,
         headers: headers.collect(),
         body: if is_chunked { unchunked(body) } else { body.to_owned() },

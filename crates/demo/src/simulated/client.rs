@@ -13,7 +13,7 @@ use rehop::settings::BrokerSettings;
 use rehop_testing::Publish;
 use serde_json::Value;
 
-use crate::client::{Answer, Client, Taken};
+use crate::client::{Client, ClientFuture, Taken};
 
 pub(super) struct SimulatedClient {
     connection: Arc<dyn Connection>,
@@ -31,7 +31,11 @@ impl SimulatedClient {
 }
 
 impl Client for SimulatedClient {
-    fn declare_exchange<'a>(&'a self, exchange: &'a str, alternate: &'a str) -> Answer<'a, ()> {
+    fn declare_exchange<'a>(
+        &'a self,
+        exchange: &'a str,
+        alternate: &'a str,
+    ) -> ClientFuture<'a, ()> {
         async move {
             let options =
                 ExchangeDeclareOptions { durable: true, ..ExchangeDeclareOptions::default() };
@@ -45,7 +49,12 @@ impl Client for SimulatedClient {
         .boxed()
     }
 
-    fn bind<'a>(&'a self, queue: &'a str, exchange: &'a str, pattern: &'a str) -> Answer<'a, ()> {
+    fn bind<'a>(
+        &'a self,
+        queue: &'a str,
+        exchange: &'a str,
+        pattern: &'a str,
+    ) -> ClientFuture<'a, ()> {
         async move {
             let channel = self.connection.open_channel().await?;
             Ok(channel
@@ -55,7 +64,7 @@ impl Client for SimulatedClient {
         .boxed()
     }
 
-    fn publish(&self, message: Publish) -> Answer<'_, ()> {
+    fn publish(&self, message: Publish) -> ClientFuture<'_, ()> {
         async move {
             let (exchange, key) = (short(&message.exchange)?, short(&message.routing_key)?);
             let properties = properties(&message)?;
@@ -67,7 +76,7 @@ impl Client for SimulatedClient {
         .boxed()
     }
 
-    fn depth<'a>(&'a self, queue: &'a str) -> Answer<'a, usize> {
+    fn depth<'a>(&'a self, queue: &'a str) -> ClientFuture<'a, usize> {
         async move {
             let passive = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
             let channel = self.connection.open_channel().await?;
@@ -77,7 +86,7 @@ impl Client for SimulatedClient {
         .boxed()
     }
 
-    fn take_all<'a>(&'a self, queue: &'a str) -> Answer<'a, Vec<Taken>> {
+    fn take_all<'a>(&'a self, queue: &'a str) -> ClientFuture<'a, Vec<Taken>> {
         async move {
             let channel = self.connection.open_channel().await?;
             let mut all = Vec::new();

@@ -16,12 +16,13 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::crash::{Crash, Crashes};
+use super::lock::lock;
 use super::play::Play;
 use super::progress::Progress;
 use super::shop::Shop;
 use super::traces::nanos;
 use super::witness::Witness;
-use super::{lock, policy, script};
+use super::{policy, script};
 use client::SimulatedClient;
 use spans::Recorder;
 

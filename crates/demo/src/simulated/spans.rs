@@ -10,7 +10,7 @@ use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{SdkTracerProvider, Span as Running, SpanData, SpanProcessor};
 use rehop::telemetry::ChainIds;
 
-use crate::lock;
+use crate::lock::lock;
 use crate::traces::Span;
 
 #[derive(Debug, Clone, Default)]

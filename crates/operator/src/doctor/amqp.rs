@@ -10,7 +10,9 @@ use lapin::options::{BasicConsumeOptions, ExchangeDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, ExchangeKind};
 
-use super::observed::{Denied, Difference, Observed, QueueState, State, Subscription, declaring};
+use super::observed::{
+    ConsumerDetails, Denied, Difference, Existence, Observed, QueueState, declaring,
+};
 use super::parked_since::parked_since;
 use super::subject::Subject;
 use crate::subscribe::subscribe;
@@ -44,18 +46,22 @@ impl Eyes<'_> {
         let mut seen = Observed { frame_max: self.connection.frame_max(), ..Observed::default() };
         let own = subject.topology.exchanges.iter().map(|exchange| exchange.name.as_str());
         for name in own.chain(subject.foreign_exchanges()) {
-            let state = match self.exchange(name).await {
-                Ok(()) => State::Present { difference: None },
-                Err(error) => state_of(error)?,
+            let existence = match self.exchange(name).await {
+                Ok(()) => Existence::Present { difference: None },
+                Err(error) => existence_of(error)?,
             };
-            seen.exchanges.insert(name.to_owned(), state);
+            seen.exchanges.insert(name.to_owned(), existence);
         }
         for queue in &subject.topology.queues {
             let state = match self.queue(&queue.name).await {
-                Ok((ready, consumers)) => {
-                    QueueState { state: State::Present { difference: None }, ready, consumers }
+                Ok((ready, consumers)) => QueueState {
+                    existence: Existence::Present { difference: None },
+                    ready,
+                    consumers,
+                },
+                Err(error) => {
+                    QueueState { existence: existence_of(error)?, ready: 0, consumers: 0 }
                 }
-                Err(error) => QueueState { state: state_of(error)?, ready: 0, consumers: 0 },
             };
             seen.queues.insert(queue.name.clone(), state);
         }
@@ -117,7 +123,7 @@ impl Eyes<'_> {
     /// When the connection is lost.
     pub(super) async fn doubt(
         &self,
-        consumers: &mut BTreeMap<String, Option<Vec<Subscription>>>,
+        consumers: &mut BTreeMap<String, Option<Vec<ConsumerDetails>>>,
     ) -> Result<(), Error> {
         for (queue, shown) in consumers {
             let Some(count) = shown.as_ref().map(Vec::len) else { continue };
@@ -136,17 +142,19 @@ impl Eyes<'_> {
     /// (3.10, 4.0 and 4.3).
     async fn compare(&self, subject: &Subject, seen: &mut Observed) -> Result<(), Error> {
         for exchange in &subject.topology.exchanges {
-            let Some(state @ State::Present { .. }) = seen.exchanges.get_mut(&exchange.name) else {
+            let Some(existence @ Existence::Present { .. }) =
+                seen.exchanges.get_mut(&exchange.name)
+            else {
                 continue;
             };
             let mut alone = Topology::default();
             alone.exchanges.push(exchange.clone());
             let what = declaring(&format!("exchange {:?}", exchange.name));
-            let denied = self.compare_one(&alone, what, state).await?;
+            let denied = self.compare_one(&alone, what, existence).await?;
             note_denied(subject, &exchange.name, denied, seen);
         }
         for queue in subject.topology.queues.iter().filter(|queue| queue.declare == Declare::Own) {
-            let Some(QueueState { state: state @ State::Present { .. }, .. }) =
+            let Some(QueueState { existence: existence @ Existence::Present { .. }, .. }) =
                 seen.queues.get_mut(&queue.name)
             else {
                 continue;
@@ -154,7 +162,7 @@ impl Eyes<'_> {
             let mut alone = Topology::default();
             alone.queues.push(queue.clone());
             let what = declaring(&format!("queue {:?}", queue.name));
-            let denied = self.compare_one(&alone, what, state).await?;
+            let denied = self.compare_one(&alone, what, existence).await?;
             note_denied(subject, &queue.name, denied, seen);
         }
         Ok(())
@@ -165,24 +173,25 @@ impl Eyes<'_> {
         &self,
         alone: &Topology,
         what: String,
-        state: &mut State,
+        existence: &mut Existence,
     ) -> Result<Option<Denied>, Error> {
         let failures =
             alone.establish_each(self.connection, TopologyMode::Declare, self.limit, 1).await?;
         let Some(failure) = failures.into_iter().next() else { return Ok(None) };
         match failure.error {
             Error::Mismatch { argument, wanted, found, .. } => {
-                *state =
-                    State::Present { difference: Some(Difference { argument, wanted, found }) };
+                *existence =
+                    Existence::Present { difference: Some(Difference { argument, wanted, found }) };
             }
             Error::Permission { problem, .. } => {
                 return Ok(Some(Denied { what, problem: problem.to_string() }));
             }
             Error::Unavailable { problem, .. } => {
-                *state = State::Unavailable { problem: problem.to_string() }
+                *existence = Existence::Unavailable { problem: problem.to_string() }
             }
             Error::Timeout { .. } => {
-                *state = State::Unavailable { problem: "the broker did not answer".to_owned() }
+                *existence =
+                    Existence::Unavailable { problem: "the broker did not answer".to_owned() }
             }
             _ => {}
         }
@@ -193,8 +202,8 @@ impl Eyes<'_> {
     async fn probe_consuming(&self, subject: &Subject, seen: &mut Observed) -> Result<(), Error> {
         for queue in subject.topology.queues.iter().filter(|queue| queue.role == Role::Work) {
             if matches!(
-                seen.queues.get(&queue.name).map(|queue| &queue.state),
-                Some(State::Present { .. })
+                seen.queues.get(&queue.name).map(|queue| &queue.existence),
+                Some(Existence::Present { .. })
             ) {
                 let what = format!("consuming queue {:?}", queue.name);
                 note(what, self.try_to_consume(&queue.name).await, &mut seen.denied)?;
@@ -216,7 +225,7 @@ impl Eyes<'_> {
     ) -> Result<(), Error> {
         let names = &subject.names;
         for exchange in copies_go_to(names, &subject.configs) {
-            if matches!(seen.exchanges.get(&exchange), Some(State::Present { .. })) {
+            if matches!(seen.exchanges.get(&exchange), Some(Existence::Present { .. })) {
                 let what = format!("publishing to exchange {exchange:?}");
                 match self.try_to_publish(&exchange).await {
                     Err(error @ Error::Timeout { .. }) => return Err(error),
@@ -309,15 +318,15 @@ fn note(what: String, tried: Result<(), Error>, denied: &mut Vec<Denied>) -> Res
 }
 
 /// What a refused passive declare says about an object.
-fn state_of(error: Error) -> Result<State, Error> {
+fn existence_of(error: Error) -> Result<Existence, Error> {
     match error {
-        Error::Missing { .. } => Ok(State::Missing),
-        Error::Permission { problem, .. } => Ok(State::Hidden { problem: problem.to_string() }),
+        Error::Missing { .. } => Ok(Existence::Missing),
+        Error::Permission { problem, .. } => Ok(Existence::Hidden { problem: problem.to_string() }),
         Error::Unavailable { problem, .. } => {
-            Ok(State::Unavailable { problem: problem.to_string() })
+            Ok(Existence::Unavailable { problem: problem.to_string() })
         }
         Error::Timeout { .. } => {
-            Ok(State::Unavailable { problem: "the broker did not answer".to_owned() })
+            Ok(Existence::Unavailable { problem: "the broker did not answer".to_owned() })
         }
         error => Err(error),
     }
@@ -371,19 +380,19 @@ mod tests {
     #[test]
     fn a_refused_look_tells_whether_something_is_missing_hidden_or_not_served() {
         let (what, problem) = (|| "looking".to_owned(), || Problem::from("no".to_owned()));
-        let unavailable = |problem: &str| State::Unavailable { problem: problem.to_owned() };
+        let unavailable = |problem: &str| Existence::Unavailable { problem: problem.to_owned() };
         let silent = unavailable("the broker did not answer");
         for (error, expected) in [
-            (Error::Missing { what: what(), problem: problem() }, Some(State::Missing)),
+            (Error::Missing { what: what(), problem: problem() }, Some(Existence::Missing)),
             (
                 Error::Permission { what: what(), problem: problem() },
-                Some(State::Hidden { problem: "no".to_owned() }),
+                Some(Existence::Hidden { problem: "no".to_owned() }),
             ),
             (Error::Unavailable { what: what(), problem: problem() }, Some(unavailable("no"))),
             (Error::Timeout { what: what(), limit: Duration::from_secs(1) }, Some(silent)),
             (Error::Lost { what: what(), problem: problem() }, None),
         ] {
-            assert_eq!(state_of(error).ok(), expected);
+            assert_eq!(existence_of(error).ok(), expected);
         }
     }
 }

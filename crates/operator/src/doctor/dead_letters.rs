@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use serde_json::Value;
 
-use super::observed::{BindingDetails, Management, Place, QueueDetails};
+use super::observed::{BindingDetails, Management, Object, QueueDetails};
 use super::routing::{Keys, Share, share};
 use rehop::internals::Names;
 
@@ -16,7 +16,7 @@ pub(super) struct WayBack {
     /// How many of the messages come back.
     pub(super) share: Share,
     /// What lies on it. The first is the dead-letter exchange.
-    pub(super) through: Vec<Place>,
+    pub(super) through: Vec<Object>,
 }
 
 /// Where the messages go that a queue dead-letters.
@@ -27,7 +27,7 @@ pub(super) struct Ways {
     /// Whether any of them may come to a queue that was looked at.
     pub(super) arrive: bool,
     /// What they come to that nobody has looked at, or that does not exist.
-    pub(super) unknown: BTreeSet<Place>,
+    pub(super) unknown: BTreeSet<Object>,
 }
 
 /// The ways from this queue, as far as they were looked at. `None` if it dead-letters nothing.
@@ -37,9 +37,9 @@ pub(super) fn ways(queue: &str, seen: &Management, names: &Names) -> Option<Ways
     let mut walk = Walk { home: queue, seen, names, arrive: false, unknown: BTreeSet::new() };
     let mut backs = Vec::new();
     for (keys, came_by) in walk.arrivals(details) {
-        let place = Place::Exchange(exchange.to_owned());
+        let object = Object::Exchange(exchange.to_owned());
         backs.push(walk.back(Step {
-            place,
+            object,
             keys,
             came_by,
             share: Share::All,
@@ -49,8 +49,8 @@ pub(super) fn ways(queue: &str, seen: &Management, names: &Names) -> Option<Ways
     if details.text("dead-letter-routing-key").is_none() {
         // Anyone may publish to the queue by the default exchange, which every queue is bound to.
         // That is no sign of a way back.
-        let (place, keys) = (Place::Exchange(exchange.to_owned()), Keys::One(queue.to_owned()));
-        walk.back(Step { place, keys, came_by: None, share: Share::All, through: Vec::new() });
+        let (object, keys) = (Object::Exchange(exchange.to_owned()), Keys::One(queue.to_owned()));
+        walk.back(Step { object, keys, came_by: None, share: Share::All, through: Vec::new() });
     }
     let all_come =
         backs.iter().all(|back| back.as_ref().is_some_and(|way| way.share == Share::All));
@@ -64,23 +64,23 @@ fn best(ways: impl Iterator<Item = WayBack>) -> Option<WayBack> {
     ways.min_by_key(|way| (Reverse(way.share), way.through.len()))
 }
 
-/// Some messages at a place on their way.
+/// Some messages at an object on their way.
 #[derive(Clone)]
 struct Step<'a> {
-    place: Place,
+    object: Object,
     keys: Keys,
     /// The binding by which they came to the queue that dead-lettered them, while they still have
     /// the same routing key. Their headers are the same, too, so it would take all of them again.
     came_by: Option<&'a BindingDetails>,
     share: Share,
-    through: Vec<Place>,
+    through: Vec<Object>,
 }
 
 impl Step<'_> {
-    /// The same messages at the next place, if this share of them goes there.
-    fn to(&self, place: Place, share: Share) -> Self {
-        let through = self.through.iter().chain([&self.place]).cloned().collect();
-        Self { place, share: self.share.min(share), through, ..self.clone() }
+    /// The same messages at the next object, if this share of them goes there.
+    fn to(&self, object: Object, share: Share) -> Self {
+        let through = self.through.iter().chain([&self.object]).cloned().collect();
+        Self { object, share: self.share.min(share), through, ..self.clone() }
     }
 }
 
@@ -89,7 +89,7 @@ struct Walk<'a> {
     seen: &'a Management,
     names: &'a Names,
     arrive: bool,
-    unknown: BTreeSet<Place>,
+    unknown: BTreeSet<Object>,
 }
 
 impl<'a> Walk<'a> {
@@ -109,7 +109,7 @@ impl<'a> Walk<'a> {
             let keys = match self.seen.exchanges.get(&binding.source) {
                 Some(exchange) => Keys::by(exchange.routing_type(), binding),
                 None => {
-                    self.unknown.insert(Place::Exchange(binding.source.clone()));
+                    self.unknown.insert(Object::Exchange(binding.source.clone()));
                     Keys::Any
                 }
             };
@@ -128,9 +128,9 @@ impl<'a> Walk<'a> {
         while let Some(step) = pending.pop_front() {
             if let Some(way) = self.way_back(&step) {
                 // What comes back only by its queue's name says nothing about the other messages.
-                self.arrive |= !matches!(&step.place, Place::Queue(name) if name == self.home);
+                self.arrive |= !matches!(&step.object, Object::Queue(name) if name == self.home);
                 found.push(way);
-            } else if been.insert((step.place.clone(), step.keys.clone(), step.share)) {
+            } else if been.insert((step.object.clone(), step.keys.clone(), step.share)) {
                 pending.extend(self.onward(&step));
             }
         }
@@ -139,32 +139,32 @@ impl<'a> Walk<'a> {
 
     /// A way that ends here: at the queue itself, or where rehop brings copies home.
     fn way_back(&self, step: &Step<'a>) -> Option<WayBack> {
-        let is_rehops = match &step.place {
-            Place::Queue(name) if name == self.home => {
+        let is_rehops = match &step.object {
+            Object::Queue(name) if name == self.home => {
                 return Some(WayBack { share: step.share, through: step.through.clone() });
             }
-            Place::Queue(name) => is_wait_queue(name, self.names),
-            Place::Exchange(name) => leads_home(name, self.names),
+            Object::Queue(name) => is_wait_queue(name, self.names),
+            Object::Exchange(name) => leads_home(name, self.names),
         };
         // Of those that have waited the headers say where to. The others become stray.
         is_rehops.then(|| WayBack {
             share: Share::Part,
-            through: step.through.iter().chain([&step.place]).cloned().collect(),
+            through: step.through.iter().chain([&step.object]).cloned().collect(),
         })
     }
 
     fn onward(&mut self, step: &Step<'a>) -> Vec<Step<'a>> {
-        match &step.place {
-            Place::Exchange(name) if name.is_empty() => match &step.keys {
-                Keys::One(key) => vec![step.to(Place::Queue(key.clone()), Share::All)],
+        match &step.object {
+            Object::Exchange(name) if name.is_empty() => match &step.keys {
+                Keys::One(key) => vec![step.to(Object::Queue(key.clone()), Share::All)],
                 // They may be the names of any queues.
                 Keys::Like(_) | Keys::Any => {
                     self.arrive = true;
                     Vec::new()
                 }
             },
-            Place::Exchange(name) => self.routed(name, step),
-            Place::Queue(name) => self.expired(name, step).into_iter().collect(),
+            Object::Exchange(name) => self.routed(name, step),
+            Object::Queue(name) => self.expired(name, step).into_iter().collect(),
         }
     }
 
@@ -173,7 +173,7 @@ impl<'a> Walk<'a> {
         let (Some(exchange), Some(bindings)) =
             (self.seen.exchanges.get(name), self.seen.destinations.get(name))
         else {
-            self.unknown.insert(step.place.clone());
+            self.unknown.insert(step.object.clone());
             return Vec::new();
         };
         let kind = exchange.routing_type();
@@ -186,19 +186,19 @@ impl<'a> Walk<'a> {
             }
             most = most.max(share);
             let destination = binding.destination.clone();
-            let place = match binding.destination_type.as_str() {
-                "exchange" => Place::Exchange(destination),
-                _ => Place::Queue(destination),
+            let object = match binding.destination_type.as_str() {
+                "exchange" => Object::Exchange(destination),
+                _ => Object::Queue(destination),
             };
             next.push(Step {
                 keys: step.keys.taken(kind, binding, share),
-                ..step.to(place, share)
+                ..step.to(object, share)
             });
         }
         let alternate = exchange.arguments.get("alternate-exchange").and_then(Value::as_str);
         if let Some(alternate) = alternate.filter(|_| most < Share::All) {
             let share = if most == Share::Nothing { Share::All } else { Share::Part };
-            next.push(step.to(Place::Exchange(alternate.to_owned()), share));
+            next.push(step.to(Object::Exchange(alternate.to_owned()), share));
         }
         // A policy may name an alternate exchange, and policies of exchanges are not read.
         self.arrive |= exchange.policy.is_some();
@@ -209,12 +209,12 @@ impl<'a> Walk<'a> {
     fn expired(&mut self, name: &str, step: &Step<'a>) -> Option<Step<'a>> {
         let Some(details) = self.seen.queues.get(name).or_else(|| self.seen.passed.get(name))
         else {
-            self.unknown.insert(step.place.clone());
+            self.unknown.insert(step.object.clone());
             return None;
         };
         self.arrive = true;
         details.smaller_number("message-ttl")?;
-        let exchange = Place::Exchange(details.text("dead-letter-exchange")?.to_owned());
+        let exchange = Object::Exchange(details.text("dead-letter-exchange")?.to_owned());
         let share = if details.consumers == Some(0) { Share::All } else { Share::Part };
         let next = step.to(exchange, share);
         Some(match details.text("dead-letter-routing-key") {
@@ -280,10 +280,10 @@ mod tests {
             self
         }
 
-        fn bound(mut self, source: &str, destination: Place, key: &str, arguments: Value) -> Self {
+        fn bound(mut self, source: &str, destination: Object, key: &str, arguments: Value) -> Self {
             let (kind, name) = match destination {
-                Place::Exchange(name) => ("exchange", name),
-                Place::Queue(name) => ("queue", name),
+                Object::Exchange(name) => ("exchange", name),
+                Object::Queue(name) => ("queue", name),
             };
             let binding = json!({
                 "source": source, "destination": name, "destination_type": kind, "routing_key": key, "arguments": arguments,
@@ -303,7 +303,7 @@ mod tests {
         /// A way back that this share of messages takes, through these places.
         fn leads_back(&self, share: Share, through: &[&str]) {
             let back = self.ways().back.map(|way| {
-                (way.share, way.through.iter().map(Place::to_string).collect::<Vec<_>>())
+                (way.share, way.through.iter().map(Object::to_string).collect::<Vec<_>>())
             });
             assert_eq!(
                 back,
@@ -318,12 +318,12 @@ mod tests {
         }
     }
 
-    fn queue(name: &str) -> Place {
-        Place::Queue(name.to_owned())
+    fn queue(name: &str) -> Object {
+        Object::Queue(name.to_owned())
     }
 
-    fn exchange(name: &str) -> Place {
-        Place::Exchange(name.to_owned())
+    fn exchange(name: &str) -> Object {
+        Object::Exchange(name.to_owned())
     }
 
     /// The queue dead-letters to this exchange, and messages keep their routing key.
@@ -480,8 +480,8 @@ mod tests {
 
     #[test]
     fn where_rehop_brings_copies_home_those_come_back_that_have_waited() {
-        for place in ["ns.wait", "ns.ladder", "ns.delay", "ns.return", "ns.after.1000"] {
-            dead_lettering_to(place).leads_back(Share::Part, &[&exchange(place).to_string()]);
+        for name in ["ns.wait", "ns.ladder", "ns.delay", "ns.return", "ns.after.1000"] {
+            dead_lettering_to(name).leads_back(Share::Part, &[&exchange(name).to_string()]);
         }
         let by_wait_queue =
             json!({ "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "ns.wait.1000" });

@@ -7,8 +7,8 @@ use serde::de::DeserializeOwned;
 
 use super::dead_letters::ways;
 use super::observed::{
-    BindingDetails, ExchangeDetails, Flag, LimitsSeen, Management, Node, Place, QueueDetails,
-    Subscription,
+    BindingDetails, ConsumerDetails, ExchangeDetails, Flag, LimitsSeen, Management, Node, Object,
+    QueueDetails,
 };
 use super::subject::Subject;
 use crate::management::{Api, Refusal};
@@ -106,7 +106,7 @@ impl Api {
             Ok(Some(details)) => drop(seen.queues.insert(name.to_owned(), details)),
             Err(refusal) => {
                 refusal.noted(&format!("queue {name:?}"), unseen)?;
-                seen.refused.insert(Place::Queue(name.to_owned()));
+                seen.refused.insert(Object::Queue(name.to_owned()));
                 return Ok(());
             }
         }
@@ -135,7 +135,7 @@ impl Api {
             }
             Err(refusal) => {
                 Refusal::noted(refusal, &format!("exchange {name:?}"), unseen)?;
-                seen.refused.insert(Place::Exchange(name.to_owned()));
+                seen.refused.insert(Object::Exchange(name.to_owned()));
             }
         }
         Ok(true)
@@ -153,13 +153,13 @@ impl Api {
             Ok(Some(details)) => drop(seen.passed.insert(name.to_owned(), details)),
             Err(refusal) => {
                 refusal.noted(&format!("queue {name:?}"), unseen)?;
-                seen.refused.insert(Place::Queue(name.to_owned()));
+                seen.refused.insert(Object::Queue(name.to_owned()));
             }
         }
         Ok(true)
     }
 
-    /// Follows what somebody else's work queues dead-letter, place by place.
+    /// Follows what somebody else's work queues dead-letter, object by object.
     async fn follow_dead_letters(
         &self,
         subject: &Subject,
@@ -172,7 +172,7 @@ impl Api {
                 subject.configs.iter().filter(|config| config.declare == Declare::Existing);
             let all = existing.filter_map(|config| ways(&config.queue, seen, &subject.names));
             let is_new =
-                |place: &Place| !seen.absent.contains(place) && !seen.refused.contains(place);
+                |object: &Object| !seen.absent.contains(object) && !seen.refused.contains(object);
             let unknown: BTreeSet<_> = all.flat_map(|ways| ways.unknown).filter(is_new).collect();
             if unknown.is_empty() {
                 return Ok(());
@@ -182,15 +182,15 @@ impl Api {
                 unseen.push(TOO_FAR.to_owned());
                 return Ok(());
             }
-            for place in unknown {
-                let exists = match &place {
+            for object in unknown {
+                let exists = match &object {
                     // An address with such a name would be that of the list of all.
-                    Place::Queue(name) if name.is_empty() => false,
-                    Place::Exchange(name) => self.look_at_exchange(name, seen, unseen).await?,
-                    Place::Queue(name) => self.look_at_passed_queue(name, seen, unseen).await?,
+                    Object::Queue(name) if name.is_empty() => false,
+                    Object::Exchange(name) => self.look_at_exchange(name, seen, unseen).await?,
+                    Object::Queue(name) => self.look_at_passed_queue(name, seen, unseen).await?,
                 };
                 if !exists {
-                    seen.absent.insert(place);
+                    seen.absent.insert(object);
                 }
             }
         }
@@ -230,8 +230,8 @@ impl Api {
         Ok(found)
     }
 
-    /// The exchanges that lead to wait queues. The one that leads to shared tiers is left out: every
-    /// namespace has it.
+    /// The exchanges that lead to wait queues. The one that leads to shared tiers is left out:
+    /// every namespace has it.
     async fn wait_exchanges(&self, names: &Names) -> Result<Vec<ExchangeDetails>, String> {
         let mut found: Vec<ExchangeDetails> = Vec::new();
         for prefix in [names.after_prefix(), names.ladder(), names.tier_prefix()] {
@@ -250,7 +250,7 @@ impl Api {
         &self,
         names: &Names,
         unseen: &mut Vec<String>,
-    ) -> Result<BTreeMap<String, Option<Vec<Subscription>>>, String> {
+    ) -> Result<BTreeMap<String, Option<Vec<ConsumerDetails>>>, String> {
         let bound = self.destinations(&names.return_()).await.map_err(|it| it.of("bindings"))?;
         let mut found = BTreeMap::new();
         for binding in bound.into_iter().filter(|binding| binding.destination_type == "queue") {

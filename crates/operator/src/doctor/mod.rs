@@ -25,19 +25,19 @@ mod amqp;
 mod check;
 mod checks;
 mod dead_letters;
-mod look;
+mod examination;
 mod management;
 mod observed;
 mod parked_since;
 mod plan;
 mod policies;
-mod prune;
-mod pruning;
+mod pruner;
 mod report;
 mod resting;
 mod routing;
 mod subject;
 mod untold;
+mod unused;
 mod usage;
 mod users;
 
@@ -46,13 +46,13 @@ use std::time::SystemTime;
 pub use check::{Check, Severity};
 pub use plan::{Action, Plan, Planned};
 pub use policies::unfit_for_policies;
-pub use prune::{Prunable, Unused, Verdict};
-pub use pruning::{Pruned, Pruning, prune, unused};
+pub use pruner::{Pruned, Pruning, prune, unused};
 pub use report::{Finding, Report};
 pub use resting::harm_of_looking;
+pub use unused::{Prunable, Unused, Verdict};
 pub use usage::Usage;
 
-use look::Look;
+use examination::Examination;
 use untold::{untold, untold_policies};
 use usage::usages;
 
@@ -71,13 +71,19 @@ use rehop::Timestamp;
 /// When the settings are wrong, or the broker cannot be reached by AMQP. If the management API
 /// cannot be used, that is a finding.
 pub async fn examine(settings: &Settings) -> Result<Report, Error> {
-    let mut look = Look::at(settings).await?;
-    look.at_heads_of_parked_queues().await?;
-    let findings = checks::findings(&look.subject, &look.seen, Timestamp::from(SystemTime::now()));
-    let mut unseen = std::mem::take(&mut look.seen.unseen);
-    unseen.extend(look.seen.management.iter().flat_map(|seen| untold(&look.subject, seen)));
-    let limits = look.seen.management.as_ref().map(usages).unwrap_or_default();
-    look.end().await;
+    let mut examination = Examination::at(settings).await?;
+    examination.at_heads_of_parked_queues().await?;
+    let findings = checks::findings(
+        &examination.subject,
+        &examination.seen,
+        Timestamp::from(SystemTime::now()),
+    );
+    let mut unseen = std::mem::take(&mut examination.seen.unseen);
+    unseen.extend(
+        examination.seen.management.iter().flat_map(|seen| untold(&examination.subject, seen)),
+    );
+    let limits = examination.seen.management.as_ref().map(usages).unwrap_or_default();
+    examination.end().await;
     Ok(Report::new(findings, unseen).with_limits(limits))
 }
 
@@ -88,12 +94,16 @@ pub async fn examine(settings: &Settings) -> Result<Report, Error> {
 ///
 /// As [`examine`].
 pub async fn verify(settings: &Settings) -> Result<Report, Error> {
-    let look = Look::at(settings).await?;
-    let findings = checks::findings(&look.subject, &look.seen, Timestamp::from(SystemTime::now()));
-    let mut unseen = look.seen.unseen.clone();
-    let policies = |seen| untold_policies(&look.subject, seen);
-    unseen.extend(look.seen.management.iter().flat_map(policies));
-    look.end().await;
+    let examination = Examination::at(settings).await?;
+    let findings = checks::findings(
+        &examination.subject,
+        &examination.seen,
+        Timestamp::from(SystemTime::now()),
+    );
+    let mut unseen = examination.seen.unseen.clone();
+    let policies = |seen| untold_policies(&examination.subject, seen);
+    unseen.extend(examination.seen.management.iter().flat_map(policies));
+    examination.end().await;
     Ok(Report::new(findings, unseen).drift())
 }
 
@@ -104,8 +114,8 @@ pub async fn verify(settings: &Settings) -> Result<Report, Error> {
 ///
 /// As [`examine`].
 pub async fn plan(settings: &Settings) -> Result<Plan, Error> {
-    let look = Look::at(settings).await?;
-    let plan = plan::plan(&look.subject, &look.seen);
-    look.end().await;
+    let examination = Examination::at(settings).await?;
+    let plan = plan::plan(&examination.subject, &examination.seen);
+    examination.end().await;
     Ok(plan)
 }

@@ -13,7 +13,7 @@ use rehop::topology::{Argument, Arguments, Exchange, ExchangeKind};
 /// What was seen.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Observed {
-    pub(super) exchanges: BTreeMap<String, State>,
+    pub(super) exchanges: BTreeMap<String, Existence>,
     pub(super) queues: BTreeMap<String, QueueState>,
     /// What the user may not do, in the broker's words.
     pub(super) denied: Vec<Denied>,
@@ -35,7 +35,7 @@ pub(super) struct Observed {
 
 /// Whether an exchange or queue exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum Existence {
     Missing,
     /// It exists. The difference is the first that the broker named.
     Present {
@@ -54,7 +54,7 @@ pub(super) enum State {
 /// A queue as AMQP shows it.
 #[derive(Debug, Clone)]
 pub(super) struct QueueState {
-    pub(super) state: State,
+    pub(super) existence: Existence,
     pub(super) ready: u64,
     pub(super) consumers: u32,
 }
@@ -89,12 +89,12 @@ impl Observed {
 
 /// An exchange or a queue.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Place {
+pub(super) enum Object {
     Exchange(String),
     Queue(String),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Object {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Exchange(name) if name.is_empty() => f.write_str("the default exchange"),
@@ -118,9 +118,9 @@ pub(super) struct Management {
     /// Somebody else's queues on the way of dead-lettered messages.
     pub(super) passed: BTreeMap<String, QueueDetails>,
     /// What would be on their way, and does not exist.
-    pub(super) absent: BTreeSet<Place>,
+    pub(super) absent: BTreeSet<Object>,
     /// What the API could not be asked about, which is said elsewhere.
-    pub(super) refused: BTreeSet<Place>,
+    pub(super) refused: BTreeSet<Object>,
     /// The bindings of exchanges to each exchange that the topology binds others to.
     pub(super) sources: BTreeMap<String, Vec<BindingDetails>>,
     /// All queues of the namespace whose names are those of wait queues: tiers and rungs of the
@@ -131,7 +131,7 @@ pub(super) struct Management {
     pub(super) wait_exchanges: Vec<ExchangeDetails>,
     /// The consumers of the namespace's work queues, by queue, those included that the settings do
     /// not name. `None` if they are not known, or not all of them.
-    pub(super) consumers: BTreeMap<String, Option<Vec<Subscription>>>,
+    pub(super) consumers: BTreeMap<String, Option<Vec<ConsumerDetails>>>,
     pub(super) nodes: Vec<Node>,
     /// Of the node that answered. Asked for only where the nodes tell no version.
     pub(super) overview: Option<Overview>,
@@ -168,7 +168,7 @@ pub(super) struct QueueDetails {
     #[serde(deserialize_with = "lenient")]
     pub(super) consumers: Option<u32>,
     #[serde(rename = "consumer_details", deserialize_with = "lenient")]
-    pub(super) subscriptions: Option<Vec<Subscription>>,
+    pub(super) subscriptions: Option<Vec<ConsumerDetails>>,
     #[serde(deserialize_with = "lenient")]
     pub(super) members: Option<Vec<String>>,
     #[serde(deserialize_with = "lenient")]
@@ -193,8 +193,8 @@ pub(super) const LIMIT_OUT_OF_REACH: i64 = 1_000_000;
 pub(super) enum DeliveryLimit {
     /// Nothing sets it, so the broker's default applies.
     Unset,
-    /// The API does not tell what a policy sets, or what a negative limit means depends on a version
-    /// that it does not tell.
+    /// The API does not tell what a policy sets, or what a negative limit means depends on a
+    /// version that it does not tell.
     Unknown,
     /// As often as it happens.
     Unlimited,
@@ -204,7 +204,7 @@ pub(super) enum DeliveryLimit {
 /// A consumer of a queue.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Subscription {
+pub(super) struct ConsumerDetails {
     /// The node's `consumer_timeout` in milliseconds (4.0 and 4.3).
     #[serde(deserialize_with = "lenient")]
     pub(super) consumer_timeout: Option<u64>,
@@ -212,7 +212,7 @@ pub(super) struct Subscription {
     pub(super) arguments: Map<String, Value>,
 }
 
-impl Subscription {
+impl ConsumerDetails {
     /// The ack timeout that the consumer asks for, in milliseconds.
     pub(super) fn asked_timeout(&self) -> Option<u64> {
         self.arguments.get(CONSUMER_TIMEOUT).and_then(Value::as_u64)
@@ -294,7 +294,7 @@ pub(super) struct Flag {
 
 /// The limits of a user or a virtual host, each by its name.
 #[derive(Debug, Clone, Default, Deserialize)]
-pub(super) struct Limits {
+pub(super) struct LimitValues {
     #[serde(default)]
     pub(super) value: Map<String, Value>,
 }
@@ -315,8 +315,8 @@ pub(super) struct LimitsSeen {
     pub(super) user: String,
     pub(super) vhost: String,
     /// `None` if the API does not tell it.
-    pub(super) of_user: Option<Vec<Limits>>,
-    pub(super) of_vhost: Option<Vec<Limits>>,
+    pub(super) of_user: Option<Vec<LimitValues>>,
+    pub(super) of_vhost: Option<Vec<LimitValues>>,
     pub(super) connections: Option<Vec<ConnectionDetails>>,
     pub(super) queues: Option<u64>,
 }

@@ -10,7 +10,8 @@ use rehop::internals::names::EXPIRES_AT;
 
 /// When a message was parked: as rehop wrote it, at its last failure, or when the broker
 /// dead-lettered it. Of a message that has none of these, only the first delivery is known. Anybody
-/// may have written these headers, so what is not to be believed, or not understood, is passed over.
+/// may have written these headers, so what is not to be believed, or not understood, is passed
+/// over.
 pub(super) fn parked_since(
     names: &Names,
     exchange: &str,

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::checks::{LEAST_PERMISSIONS, missing_bindings, missing_exchange_bindings};
-use super::observed::{Difference, Observed, State, differences, exchange_differences};
+use super::observed::{Difference, Existence, Observed, differences, exchange_differences};
 use super::subject::Subject;
 use rehop::settings::Declare;
 use rehop::topology::{Queue, Role};
@@ -78,24 +78,24 @@ pub(super) fn plan(subject: &Subject, seen: &Observed) -> Plan {
             .and_then(|management| management.exchanges.get(&exchange.name));
         let shown = details.map(|details| exchange_differences(exchange, details));
         let steps = |_: &[Difference]| exchange_steps(&exchange.name, subject);
-        let state = seen.exchanges.get(&exchange.name);
+        let existence = seen.exchanges.get(&exchange.name);
         parts.push(refused_if_denied(
-            part(format!("exchange {:?}", exchange.name), state, shown, steps),
+            part(format!("exchange {:?}", exchange.name), existence, shown, steps),
             seen,
         ));
     }
     for name in subject.foreign_exchanges() {
-        if seen.exchanges.get(name) == Some(&State::Missing) {
+        if seen.exchanges.get(name) == Some(&Existence::Missing) {
             parts.push(missing(format!("exchange {name:?}"), "its publishers declare it"));
         }
     }
     for queue in &subject.topology.queues {
         let object = format!("queue {:?}", queue.name);
-        let state = seen.queues.get(&queue.name).map(|queue| &queue.state);
+        let existence = seen.queues.get(&queue.name).map(|queue| &queue.existence);
         if queue.declare == Declare::Existing {
-            parts.push(match state {
-                Some(State::Missing) => missing(object, "its owner declares it"),
-                _ => part(object, state, Some(Vec::new()), |_| Vec::new()),
+            parts.push(match existence {
+                Some(Existence::Missing) => missing(object, "its owner declares it"),
+                _ => part(object, existence, Some(Vec::new()), |_| Vec::new()),
             });
             continue;
         }
@@ -103,7 +103,7 @@ pub(super) fn plan(subject: &Subject, seen: &Observed) -> Plan {
             seen.management.as_ref().and_then(|management| management.queues.get(&queue.name));
         let shown = details.map(|details| differences(&queue.arguments, &details.arguments));
         let planned =
-            part(object, state, shown, |differences| queue_steps(queue, differences, subject));
+            part(object, existence, shown, |differences| queue_steps(queue, differences, subject));
         parts.push(refused_if_denied(planned, seen));
     }
     parts.extend(missing_bindings(subject, seen).map(|binding| Planned {
@@ -138,7 +138,7 @@ fn missing(object: String, because: &str) -> Planned {
 /// also where that alone finds something.
 fn part(
     object: String,
-    state: Option<&State>,
+    existence: Option<&Existence>,
     shown: Option<Vec<Difference>>,
     steps: impl FnOnce(&[Difference]) -> Vec<String>,
 ) -> Planned {
@@ -148,12 +148,12 @@ fn part(
         because: because.to_owned(),
         steps,
     };
-    match state {
+    match existence {
         None => planned(Action::Unknown, "it was not looked at", Vec::new()),
-        Some(State::Missing) => planned(Action::Create, "it does not exist", Vec::new()),
-        Some(State::Hidden { problem }) => planned(Action::Unknown, problem, Vec::new()),
-        Some(State::Unavailable { problem }) => planned(Action::Unknown, problem, Vec::new()),
-        Some(State::Present { difference }) => {
+        Some(Existence::Missing) => planned(Action::Create, "it does not exist", Vec::new()),
+        Some(Existence::Hidden { problem }) => planned(Action::Unknown, problem, Vec::new()),
+        Some(Existence::Unavailable { problem }) => planned(Action::Unknown, problem, Vec::new()),
+        Some(Existence::Present { difference }) => {
             let shown = shown.filter(|shown| !shown.is_empty());
             let different = shown.unwrap_or_else(|| difference.iter().cloned().collect());
             if different.is_empty() {

@@ -6,10 +6,10 @@ use crate::management::Api;
 use rehop::settings::Declare;
 use rehop::{Error, Settings};
 
-/// The work queues that somebody else has declared with dead-lettering of their own, with what would
-/// become of their dead letters under the policy that `rehop topology export --format policies`
-/// prints: the broker takes each key for itself, an argument before a policy. Asks the management
-/// API alone; `None` if the settings name none.
+/// The work queues that somebody else has declared with dead-lettering of their own, with what
+/// would become of their dead letters under the policy that `rehop topology export --format
+/// policies` prints: the broker takes each key for itself, an argument before a policy. Asks the
+/// management API alone; `None` if the settings name none.
 ///
 /// # Errors
 ///

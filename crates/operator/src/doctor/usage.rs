@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::observed::{ConnectionDetails, Limits, LimitsSeen, Management, Node};
+use super::observed::{ConnectionDetails, LimitValues, LimitsSeen, Management, Node};
 
 /// A limit, and how near it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -151,7 +151,7 @@ fn of_node(node: &Node) -> Vec<Usage> {
 }
 
 /// A limit of the first who has any.
-fn told(limits: Option<&[Limits]>, key: &str) -> Told {
+fn told(limits: Option<&[LimitValues]>, key: &str) -> Told {
     let Some(limits) = limits else { return Told::Untold };
     let limit = limits.iter().find_map(|limits| limits.value.get(key));
     // A negative one is none.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::observed::Subscription;
+use super::observed::ConsumerDetails;
 use rehop::internals::{NAMESPACE, WAITS_IN};
 
 /// Who uses which wait queues.
@@ -22,14 +22,14 @@ impl Users {
     /// From the consumers of each work queue.
     pub(super) fn of(
         namespace: &str,
-        consumers: &BTreeMap<String, Option<Vec<Subscription>>>,
+        consumers: &BTreeMap<String, Option<Vec<ConsumerDetails>>>,
     ) -> Self {
         let mut users = Self::default();
         for (queue, subscriptions) in consumers {
             if subscriptions.is_none() {
                 users.unseen.insert(queue.clone());
             }
-            for Subscription { arguments, .. } in subscriptions.iter().flatten() {
+            for ConsumerDetails { arguments, .. } in subscriptions.iter().flatten() {
                 let text = |name: &str| arguments.get(name).and_then(Value::as_str);
                 match (text(NAMESPACE), text(WAITS_IN)) {
                     (Some(own), Some(waits_in)) if own == namespace => {

@@ -40,13 +40,13 @@ pub(crate) struct Found {
     /// Whether the queue has the arguments that rehop declares it with.
     pub(crate) is_own: bool,
     /// The queue's own limit.
-    pub(crate) limit: Limit,
+    pub(crate) limit: OwnDeliveryLimit,
     differing: BTreeSet<String>,
 }
 
 /// How often a queue lets a message return.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Limit {
+pub(crate) enum OwnDeliveryLimit {
     /// It has none of its own, or it is not known.
     #[default]
     Unknown,
@@ -58,7 +58,7 @@ pub(crate) enum Limit {
 impl Found {
     /// Of a queue that differs in its limit alone.
     #[cfg(test)]
-    pub(crate) fn of_limit(limit: Limit) -> Self {
+    pub(crate) fn of_limit(limit: OwnDeliveryLimit) -> Self {
         Self { limit, ..Self::default() }
     }
 
@@ -73,7 +73,7 @@ impl Found {
             self.namespace = namespace_of(exchange).map(str::to_owned);
         }
         if let (DELIVERY_LIMIT, Some(Argument::Number(limit))) = (argument, &value) {
-            self.limit = Limit::At(*limit);
+            self.limit = OwnDeliveryLimit::At(*limit);
         }
         match value {
             Some(value) => asked.insert(argument.to_owned(), value),
@@ -86,7 +86,7 @@ impl Found {
     pub(crate) fn complete(mut self) -> Self {
         self.is_own = self.differing.is_empty();
         if !self.differing.contains(DELIVERY_LIMIT) {
-            self.limit = Limit::OutOfReach;
+            self.limit = OwnDeliveryLimit::OutOfReach;
         }
         self
     }
@@ -108,7 +108,7 @@ fn parse(value: &str) -> Option<Argument> {
 pub(crate) struct DeliveryLimit {
     queue: String,
     /// The queue's own limit. A policy may still set a lower one, which AMQP does not show.
-    limit: Limit,
+    limit: OwnDeliveryLimit,
     /// Whether the queue has the arguments that rehop declares it with.
     is_own: bool,
     /// Giving back counts towards the limit: before 4.3.
@@ -148,10 +148,14 @@ impl DeliveryLimit {
     /// When the queue has such a limit.
     pub(crate) fn check_first(&self, wanted: u64) -> Result<(), ParkedError> {
         match self.limit {
-            Limit::At(limit) if limit < DEFAULT_LIMIT && self.is_counted && wanted > 0 => {
+            OwnDeliveryLimit::At(limit)
+                if limit < DEFAULT_LIMIT && self.is_counted && wanted > 0 =>
+            {
                 Err(ParkedError::LowLimit { queue: self.queue.clone(), limit })
             }
-            Limit::At(_) | Limit::Unknown | Limit::OutOfReach => Ok(()),
+            OwnDeliveryLimit::At(_) | OwnDeliveryLimit::Unknown | OwnDeliveryLimit::OutOfReach => {
+                Ok(())
+            }
         }
     }
 
@@ -162,10 +166,10 @@ impl DeliveryLimit {
     /// When the queue may have a limit that is near.
     pub(crate) fn check(&mut self, returns: u32) -> Result<(), ParkedError> {
         let is_near = match self.limit {
-            Limit::OutOfReach => false,
+            OwnDeliveryLimit::OutOfReach => false,
             // A negative one is none where giving back does not count.
-            Limit::At(limit) => limit >= 0 && i64::from(returns) >= limit - limit / 4,
-            Limit::Unknown => returns >= NEAR_DEFAULT,
+            OwnDeliveryLimit::At(limit) => limit >= 0 && i64::from(returns) >= limit - limit / 4,
+            OwnDeliveryLimit::Unknown => returns >= NEAR_DEFAULT,
         };
         if is_near {
             return Err(ParkedError::NearLimit { queue: self.queue.clone(), returns });
@@ -224,16 +228,16 @@ mod tests {
             if is_complete { found.complete().limit } else { found.limit }
         };
         let theirs = (DEAD_LETTER_EXCHANGE, "none");
-        assert_eq!(limit(&[theirs, (DELIVERY_LIMIT, "'5'")], true), Limit::At(5));
-        assert_eq!(limit(&[(DELIVERY_LIMIT, "'-1'"), theirs], true), Limit::At(-1));
+        assert_eq!(limit(&[theirs, (DELIVERY_LIMIT, "'5'")], true), OwnDeliveryLimit::At(5));
+        assert_eq!(limit(&[(DELIVERY_LIMIT, "'-1'"), theirs], true), OwnDeliveryLimit::At(-1));
         assert_eq!(
             limit(&[(DELIVERY_LIMIT, "'5'")], false),
-            Limit::At(5),
+            OwnDeliveryLimit::At(5),
             "whatever the broker refuses next"
         );
-        assert_eq!(limit(&[(DELIVERY_LIMIT, "none")], true), Limit::Unknown);
-        assert_eq!(limit(&[theirs], true), Limit::OutOfReach);
-        assert_eq!(limit(&[theirs], false), Limit::Unknown);
+        assert_eq!(limit(&[(DELIVERY_LIMIT, "none")], true), OwnDeliveryLimit::Unknown);
+        assert_eq!(limit(&[theirs], true), OwnDeliveryLimit::OutOfReach);
+        assert_eq!(limit(&[theirs], false), OwnDeliveryLimit::Unknown);
     }
 
     #[test]
@@ -255,20 +259,20 @@ mod tests {
         );
     }
 
-    fn at(limit: Limit, is_counted: bool, has_management: bool) -> DeliveryLimit {
+    fn at(limit: OwnDeliveryLimit, is_counted: bool, has_management: bool) -> DeliveryLimit {
         DeliveryLimit::new("orders.parked", &Found::of_limit(limit), is_counted, has_management)
     }
 
     #[test]
     fn no_message_is_given_back_until_it_is_deleted() {
         for (limit, fine, near) in [
-            (Limit::Unknown, 14, Some(15)),
-            (Limit::At(20), 14, Some(15)),
-            (Limit::At(30), 22, Some(23)),
-            (Limit::At(5), 3, Some(4)),
-            (Limit::At(1), 0, Some(1)),
-            (Limit::At(-1), 1_000, None),
-            (Limit::OutOfReach, 1_000, None),
+            (OwnDeliveryLimit::Unknown, 14, Some(15)),
+            (OwnDeliveryLimit::At(20), 14, Some(15)),
+            (OwnDeliveryLimit::At(30), 22, Some(23)),
+            (OwnDeliveryLimit::At(5), 3, Some(4)),
+            (OwnDeliveryLimit::At(1), 0, Some(1)),
+            (OwnDeliveryLimit::At(-1), 1_000, None),
+            (OwnDeliveryLimit::OutOfReach, 1_000, None),
         ] {
             let mut limit = at(limit, false, true);
             assert!(limit.check(fine).is_ok(), "{limit:?}");
@@ -279,18 +283,18 @@ mod tests {
                 );
             }
         }
-        assert!(at(Limit::At(0), false, true).check(0).is_err());
+        assert!(at(OwnDeliveryLimit::At(0), false, true).check(0).is_err());
     }
 
     #[test]
     fn where_looks_count_a_low_or_negative_limit_keeps_all_messages_from_being_taken() {
         for (limit, is_low) in [
-            (Limit::At(-1), true),
-            (Limit::At(0), true),
-            (Limit::At(19), true),
-            (Limit::At(20), false),
-            (Limit::Unknown, false),
-            (Limit::OutOfReach, false),
+            (OwnDeliveryLimit::At(-1), true),
+            (OwnDeliveryLimit::At(0), true),
+            (OwnDeliveryLimit::At(19), true),
+            (OwnDeliveryLimit::At(20), false),
+            (OwnDeliveryLimit::Unknown, false),
+            (OwnDeliveryLimit::OutOfReach, false),
         ] {
             let refused = at(limit, true, true).check_first(1);
             assert_eq!(matches!(refused, Err(ParkedError::LowLimit { .. })), is_low, "{limit:?}");
@@ -306,13 +310,16 @@ mod tests {
     fn a_queue_is_rehops_own_if_nothing_of_it_differs() {
         let is_own =
             |found: Found| DeliveryLimit::new("orders.parked", &found, false, true).is_own();
-        assert!(is_own(Found::default().complete()) && !is_own(Found::of_limit(Limit::OutOfReach)));
+        assert!(
+            is_own(Found::default().complete())
+                && !is_own(Found::of_limit(OwnDeliveryLimit::OutOfReach))
+        );
     }
 
     #[test]
     fn the_warning_comes_once_and_only_where_looks_count() {
         let warned = |is_counted, has_management, returns: &[u32]| {
-            let mut limit = at(Limit::OutOfReach, is_counted, has_management);
+            let mut limit = at(OwnDeliveryLimit::OutOfReach, is_counted, has_management);
             returns.iter().for_each(|returns| limit.check(*returns).unwrap());
             limit.was_warned_of
         };

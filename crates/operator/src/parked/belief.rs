@@ -8,8 +8,8 @@ use rehop::internals::Names;
 use rehop::internals::at_rest::{published_to, read, without_own};
 
 /// The properties to read: without what only looks like rehop's headers. As a service does, the
-/// tools believe them only of what came by rehop's exchanges: a message that the broker parks before
-/// rehop has handled it still has whatever its producer wrote.
+/// tools believe them only of what came by rehop's exchanges: a message that the broker parks
+/// before rehop has handled it still has whatever its producer wrote.
 pub(crate) fn believed<'a>(
     names: &Names,
     exchange: &str,

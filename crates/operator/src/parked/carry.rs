@@ -13,11 +13,11 @@ use crate::parked::copies::{Immovable, Move};
 use crate::parked::error::ParkedError;
 use crate::parked::fates::{FateBook, FateStream};
 use crate::parked::filter::Filter;
-use crate::parked::look::{Held, Look};
 use crate::parked::message::{Interpreter, ParkedMessage, Place};
 use crate::parked::progress::{Observe, Progress, StopSignal, Tally};
+use crate::parked::queue_head::{Held, QueueHead};
 use crate::parked::ramp::{LONGEST_WAIT, Next, Ramp, Stop};
-use crate::parked::session::Session;
+use crate::parked::session::OperatorSession;
 use crate::parked::under_way::{Drained, UnderWay};
 use crate::parked::ways::Queues;
 use crate::telemetry::{MoveMetrics, RestSpan, RestTracer};
@@ -50,7 +50,7 @@ pub(crate) struct Job<'a> {
 
 /// One run over a queue.
 pub(crate) struct Carrier<'a> {
-    pub(crate) session: &'a Session,
+    pub(crate) session: &'a OperatorSession,
     pub(crate) interpreter: &'a Arc<Interpreter>,
     pub(crate) queue: &'a str,
     pub(crate) job: Job<'a>,
@@ -62,11 +62,11 @@ pub(crate) struct Carrier<'a> {
     pub(crate) tally: Tally,
     /// Makes the spans of messages that go back to their work queues.
     pub(crate) tracer: Option<RestTracer>,
-    pub(super) state: State,
+    pub(super) state: CarrierState,
 }
 
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct CarrierState {
     pub(super) stray_at_start: Option<u64>,
     pub(super) queues: Queues,
     pub(super) kinds: HashSet<(Option<String>, Option<String>)>,
@@ -138,6 +138,13 @@ struct Pass {
     moved_before: u64,
 }
 
+impl Pass {
+    fn new(bound: u64, hold: Duration, moved_before: u64) -> Self {
+        let hold_until = Instant::now() + hold;
+        Self { bound, seen: 0, ready: None, is_short: false, hold_until, moved_before }
+    }
+}
+
 /// What became of the message that is sent next.
 enum Step {
     /// It was sent, or cannot be moved.
@@ -151,7 +158,7 @@ enum Step {
 impl<'a> Carrier<'a> {
     #[allow(clippy::too_many_arguments, reason = "the parts of one run")]
     pub(crate) fn new(
-        session: &'a Session,
+        session: &'a OperatorSession,
         interpreter: &'a Arc<Interpreter>,
         queue: &'a str,
         job: Job<'a>,
@@ -172,7 +179,7 @@ impl<'a> Carrier<'a> {
             stop,
             tally: Tally::default(),
             tracer: None,
-            state: State::default(),
+            state: CarrierState::default(),
         }
     }
 
@@ -189,12 +196,12 @@ impl<'a> Carrier<'a> {
         loop {
             let moved_before = self.tally.moved;
             let left = bound - moved_before;
-            let look = Look::new(self.session, self.queue)?
+            let head = QueueHead::new(self.session, self.queue)?
                 .asking(self.job.limit.is_own())
                 .with_prefetch(self.job.prefetch);
-            let mut look = look.moving(self.job.in_flight).expecting(left);
-            let end = self.round(&mut look, &mut under_way, left).await;
-            let given_back = look.give_back().await;
+            let mut head = head.moving(self.job.in_flight).expecting(left);
+            let end = self.round(&mut head, &mut under_way, left).await;
+            let given_back = head.give_back().await;
             // If an error ends the operation, only this says what was moved.
             self.show();
             match end? {
@@ -225,7 +232,7 @@ impl<'a> Carrier<'a> {
     /// confirmed and acked if possible.
     async fn round(
         &mut self,
-        look: &mut Look<'_>,
+        head: &mut QueueHead<'_>,
         under_way: &mut UnderWay<Sent>,
         bound: u64,
     ) -> Result<RoundEnd, ParkedError> {
@@ -233,13 +240,13 @@ impl<'a> Carrier<'a> {
         // Read concurrently: while the loop awaited a slow broker, everything in flight would end
         // and nothing new be sent.
         let mut reading = None;
-        let end = self.go_through(look, under_way, bound, &mut reading).await;
+        let end = self.go_through(head, under_way, bound, &mut reading).await;
         if let Some(reading) = reading {
             // Dropped halfway, it could end the connection before what is under way was acked
             // (lapin 4.12).
             let _ = reading.await;
         }
-        let drained = self.drain(look, under_way).await;
+        let drained = self.drain(head, under_way).await;
         match end {
             Err(ParkedError::Incomplete { .. }) | Ok(_) => {}
             Err(error) => return Err(error),
@@ -282,19 +289,12 @@ impl<'a> Carrier<'a> {
 
     async fn go_through(
         &mut self,
-        look: &mut Look<'_>,
+        head: &mut QueueHead<'_>,
         under_way: &mut UnderWay<Sent>,
         bound: u64,
         reading: &mut Option<BoxFuture<'a, Result<Depths, Error>>>,
     ) -> Result<RoundEnd, ParkedError> {
-        let mut pass = Pass {
-            bound,
-            seen: 0,
-            ready: None,
-            is_short: false,
-            hold_until: Instant::now() + self.job.hold,
-            moved_before: self.tally.moved,
-        };
+        let mut pass = Pass::new(bound, self.job.hold, self.tally.moved);
         let mut next_tick = Instant::now() + TICK;
         let end = loop {
             let now = Instant::now();
@@ -307,9 +307,9 @@ impl<'a> Carrier<'a> {
                 break RoundEnd::Done;
             }
             if now >= pass.hold_until {
-                break self.held_long(&mut pass, look, under_way);
+                break self.held_long(&mut pass, head, under_way);
             }
-            let wake = match self.send_next(&mut pass, look, under_way, now)? {
+            let wake = match self.send_next(&mut pass, head, under_way, now)? {
                 Step::Sent => continue,
                 Step::Stopped => break RoundEnd::Done,
                 Step::Waits(until) => until.map_or(next_tick, |until| until.min(next_tick)),
@@ -319,7 +319,7 @@ impl<'a> Carrier<'a> {
                 break RoundEnd::Done;
             }
             if takes {
-                look.prepare(bound - pass.seen).await?;
+                head.prepare(bound - pass.seen).await?;
             }
             tokio::select! {
                 biased;
@@ -328,24 +328,22 @@ impl<'a> Carrier<'a> {
                     self.ramp.stop(Stop::Requested);
                 }
                 Some(answers) = under_way.answers() => {
-                    self.answered(look, answers)?;
-                    if self.state.lane_end.is_some() {
-                        if under_way.len() > 0 {
-                            break RoundEnd::HeldLong;
-                        }
-                        self.lane_ended(under_way).await?;
+                    self.answered(head, answers)?;
+                    if self.state.lane_end.is_some() && under_way.len() > 0 {
+                        break RoundEnd::HeldLong;
                     }
+                    self.lane_ended(under_way).await?;
                 }
                 delivery = next_fate(&mut self.fates) => self.note(&delivery),
                 Some(depths) = OptionFuture::from(reading.as_mut()) => {
                     *reading = None;
                     self.apply_depths(&depths?);
                 }
-                held = look.arrival(), if takes => self.arrived(&mut pass, held?, look).await?,
+                held = head.arrival(), if takes => self.arrived(&mut pass, held?, head).await?,
                 () = sleep_until(wake) => {}
             }
         };
-        self.passed(pass, look)?;
+        self.passed(pass, head)?;
         Ok(end)
     }
 
@@ -358,9 +356,14 @@ impl<'a> Carrier<'a> {
     /// Messages were held long enough. Another round would end like this one if the queue has
     /// become shorter, or if this one has moved nothing and nothing waits to be moved: another
     /// consumer gets the messages, or those that stay take too long to read.
-    fn held_long(&self, pass: &mut Pass, look: &Look<'_>, under_way: &UnderWay<Sent>) -> RoundEnd {
+    fn held_long(
+        &self,
+        pass: &mut Pass,
+        head: &QueueHead<'_>,
+        under_way: &UnderWay<Sent>,
+    ) -> RoundEnd {
         let started = self.tally.moved + under_way.len() as u64;
-        pass.is_short |= look.is_silent() || (started == pass.moved_before && pass.ready.is_none());
+        pass.is_short |= head.is_silent() || (started == pass.moved_before && pass.ready.is_none());
         if pass.is_short { RoundEnd::Done } else { RoundEnd::HeldLong }
     }
 
@@ -368,7 +371,7 @@ impl<'a> Carrier<'a> {
     fn send_next(
         &mut self,
         pass: &mut Pass,
-        look: &mut Look<'_>,
+        head: &mut QueueHead<'_>,
         under_way: &mut UnderWay<Sent>,
         now: Instant,
     ) -> Result<Step, ParkedError> {
@@ -381,7 +384,7 @@ impl<'a> Carrier<'a> {
             Next::Send { is_canary } => match self.state.send_at.filter(|at| *at > now) {
                 None if has_room => {
                     if let Some(kept) = self.send(ready, under_way, is_canary)? {
-                        look.keep(&kept);
+                        head.keep(&kept);
                     }
                     return Ok(Step::Sent);
                 }
@@ -397,16 +400,16 @@ impl<'a> Carrier<'a> {
         &mut self,
         pass: &mut Pass,
         held: Option<Held>,
-        look: &mut Look<'_>,
+        head: &mut QueueHead<'_>,
     ) -> Result<(), ParkedError> {
         let Some(held) = held else {
-            pass.is_short = !look.has_more().await?;
+            pass.is_short = !head.has_more().await?;
             return Ok(());
         };
         pass.seen += 1;
         match self.select(held)? {
             Ok(found) if self.has_queue(&found.message).await? => pass.ready = Some(found),
-            Ok(Ready { held, .. }) | Err(held) => look.keep(&held),
+            Ok(Ready { held, .. }) | Err(held) => head.keep(&held),
         }
         Ok(())
     }
@@ -414,10 +417,10 @@ impl<'a> Carrier<'a> {
     /// # Errors
     ///
     /// [`ParkedError::Incomplete`] if there were fewer messages than were expected.
-    fn passed(&mut self, pass: Pass, look: &mut Look<'_>) -> Result<(), ParkedError> {
+    fn passed(&mut self, pass: Pass, head: &mut QueueHead<'_>) -> Result<(), ParkedError> {
         self.state.seen = pass.seen;
         if let Some(ready) = pass.ready {
-            look.keep(&ready.held);
+            head.keep(&ready.held);
         }
         if !pass.is_short || self.ramp.stopped().is_some() {
             return Ok(());
@@ -431,12 +434,12 @@ impl<'a> Carrier<'a> {
     /// and may be a duplicate.
     async fn drain(
         &mut self,
-        look: &mut Look<'_>,
+        head: &mut QueueHead<'_>,
         under_way: &mut UnderWay<Sent>,
     ) -> Result<(), ParkedError> {
         let limit = self.session.limit;
         let Drained { ended, unanswered } =
-            under_way.drain(limit, |answers| self.answered(look, answers)).await;
+            under_way.drain(limit, |answers| self.answered(head, answers)).await;
         if unanswered == 0 {
             return ended;
         }

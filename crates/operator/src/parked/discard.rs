@@ -12,7 +12,7 @@ use crate::parked::message::Place;
 use crate::parked::operator::Parked;
 use crate::parked::progress::{Observe, Progress, StopSignal, Tally};
 use crate::parked::ramp::{Ramp, RampSettings, Stop};
-use crate::parked::session::Session;
+use crate::parked::session::OperatorSession;
 use crate::parked::under_way::in_flight;
 
 /// What to discard.
@@ -163,7 +163,7 @@ impl Parked {
     /// Logs the beginning and the end, whatever the end is.
     async fn shift_in(
         &self,
-        session: &Session,
+        session: &OperatorSession,
         action: Move,
         request: &MoveRequest<'_>,
         observe: Observe<'_>,
@@ -195,7 +195,7 @@ impl Parked {
 
     async fn shift_all(
         &self,
-        session: &Session,
+        session: &OperatorSession,
         action: Move,
         request: &MoveRequest<'_>,
         observe: Observe<'_>,

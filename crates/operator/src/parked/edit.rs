@@ -12,12 +12,12 @@ use crate::parked::error::ParkedError;
 use crate::parked::fates::{FateBook, FateStream};
 use crate::parked::filter::Filter;
 use crate::parked::list::ListRequest;
-use crate::parked::look::{Held, Look};
 use crate::parked::message::{ParkedMessage, Place, Raw};
 use crate::parked::operator::Parked;
 use crate::parked::progress::Fates;
+use crate::parked::queue_head::{Held, QueueHead};
 use crate::parked::ramp::LONGEST_WAIT;
-use crate::parked::session::Session;
+use crate::parked::session::OperatorSession;
 use crate::parked::show::{ChainSearch, Match};
 use crate::parked::under_way::{Answered, Drained, UnderWay, not_kept};
 use crate::parked::ways::require;
@@ -124,7 +124,7 @@ impl Parked {
 
     async fn body_in(
         &self,
-        session: &Session,
+        session: &OperatorSession,
         mut search: ChainSearch<'_>,
         position: Option<u64>,
     ) -> Result<(ParkedMessage, Bytes), ParkedError> {
@@ -186,7 +186,7 @@ impl Parked {
 
     async fn edit_in(
         &self,
-        session: &Session,
+        session: &OperatorSession,
         request: &EditRequest,
     ) -> Result<Edited, ParkedError> {
         let chain = || request.chain.clone();
@@ -211,15 +211,15 @@ impl Parked {
         }
         let mut under_way = UnderWay::open(session, 1).await?;
         let mut book = FateBook::default();
-        let look = Look::new(session, &self.queue)?.with_prefetch(self.prefetch);
-        let mut look = look.expecting(plan.depth);
+        let head = QueueHead::new(session, &self.queue)?.with_prefetch(self.prefetch);
+        let mut head = head.expecting(plan.depth);
         let sent = self
-            .send_edited(&mut look, plan.depth, (session, &mut under_way), request, &mut book)
+            .send_edited(&mut head, plan.depth, (session, &mut under_way), request, &mut book)
             .await;
         let destination = match sent {
             Ok(destination) => {
                 // It was sent, so it must not be taken for a failure, and sent again.
-                if let Err(error) = look.give_back().await {
+                if let Err(error) = head.give_back().await {
                     tracing::warn!(
                         queue = self.queue, %error,
                         "the edited message was sent; its original may come back to the queue if its ack was lost, and the other messages do so \
@@ -228,7 +228,7 @@ impl Parked {
                 }
                 destination
             }
-            failed => look.end(failed).await?,
+            failed => head.end(failed).await?,
         };
         book.fates.sent = 1;
         let until = Instant::now() + request.follow.min(LONGEST_WAIT);
@@ -247,9 +247,9 @@ impl Parked {
     /// Finds the message and moves it. Returns where to.
     async fn send_edited(
         &self,
-        look: &mut Look<'_>,
+        head: &mut QueueHead<'_>,
         depth: u64,
-        (session, under_way): (&Session, &mut UnderWay<()>),
+        (session, under_way): (&OperatorSession, &mut UnderWay<()>),
         request: &EditRequest,
         book: &mut FateBook,
     ) -> Result<String, ParkedError> {
@@ -263,12 +263,12 @@ impl Parked {
         let (mut stop, until) = (self.stop.clone(), Instant::now() + self.hold());
         let is_own_queue = self.delivery_limit(session).await?.is_own();
         for seen in 0..depth {
-            look.prepare(depth - seen).await?;
-            let held = look.next(&mut stop, until).await?.ok_or_else(|| missing(seen))?;
+            head.prepare(depth - seen).await?;
+            let held = head.next(&mut stop, until).await?.ok_or_else(|| missing(seen))?;
             let mut message = self.interpreter.read(Raw::of(&held.delivery), 0);
             let is_there = request.position.is_none_or(|position| position == seen + 1);
             if message.chain != request.chain || !is_there {
-                look.keep(&held);
+                head.keep(&held);
                 continue;
             }
             if !is_own_queue {
@@ -282,7 +282,7 @@ impl Parked {
                 Numbered { run: &session.run, number, is_canary: false, room: session.room() };
             let moved = self.move_one(&message, &held, under_way, request, numbered).await;
             if moved.is_ok() {
-                if look.ack([&held]) == 0 {
+                if head.ack([&held]) == 0 {
                     let problem = "the channel was closed before the ack; the edited message was sent, and its original is still here";
                     return Err(Error::Lost {
                         what: "editing a message".to_owned(),
@@ -292,7 +292,7 @@ impl Parked {
                 }
                 self.metrics("edit").moved(1);
             } else {
-                look.keep(&held);
+                head.keep(&held);
             }
             return moved;
         }
@@ -311,31 +311,10 @@ impl Parked {
         {
             return Err(ParkedError::Changed { chain: request.chain.clone() });
         }
-        let why = format!("edited; {}", request.why.as_deref().unwrap_or_default());
         let (exchange, body) = (held.delivery.exchange.as_str(), &held.delivery.data);
         let properties = &*self.interpreter.believed(exchange, &held.delivery.properties);
-        let copy = |action: Move, body_bytes: usize| {
-            let original = Original { properties, body_bytes };
-            let copied =
-                self.interpreter.copy(&action, message, original, numbered, Timestamp::now());
-            copied.map_err(|immovable| match immovable {
-                Immovable::NoDestination => ParkedError::NoDestination,
-                Immovable::TooLarge(problem) => {
-                    ParkedError::TooLarge { chain: request.chain.clone(), problem }
-                }
-            })
-        };
-        let mut edited = copy(Move::Replay { deadline: request.deadline }, request.body.len())?;
-        // What was discarded before is still restored to where it came from.
-        let from =
-            message.discarded_from.clone().filter(|_| self.interpreter.place == Place::Discarded);
-        let original = copy(
-            Move::Discard { why, from: from.unwrap_or_else(|| self.queue.clone()) },
-            body.len(),
-        )?;
-        let mut headers = edited.properties.headers().clone().unwrap_or_default();
-        headers.insert(EDITED_AT.into(), AMQPValue::LongLongInt(Timestamp::now().as_millis()));
-        edited.properties = edited.properties.with_headers(headers);
+        let original = Original { properties, body_bytes: body.len() };
+        let [mut edited, original] = self.copies(message, original, request, numbered)?;
         publish(under_way, original, body, self.broker.timeout).await?;
         let destination = message.destination.clone().unwrap_or_default();
         let (run, tracer) = RunSpan::start(About {
@@ -359,6 +338,42 @@ impl Parked {
             run: numbered.run.to_owned(),
             problem: error.to_string(),
         })
+    }
+
+    /// The copy that goes back to a work queue with the new body, and the one of the original that
+    /// goes to the discarded queue.
+    fn copies(
+        &self,
+        message: &ParkedMessage,
+        original: Original<'_>,
+        request: &EditRequest,
+        numbered: Numbered<'_>,
+    ) -> Result<[Copy; 2], ParkedError> {
+        let why = format!("edited; {}", request.why.as_deref().unwrap_or_default());
+        let Original { properties, body_bytes } = original;
+        let copy = |action: Move, body_bytes: usize| {
+            let original = Original { properties, body_bytes };
+            let copied =
+                self.interpreter.copy(&action, message, original, numbered, Timestamp::now());
+            copied.map_err(|immovable| match immovable {
+                Immovable::NoDestination => ParkedError::NoDestination,
+                Immovable::TooLarge(problem) => {
+                    ParkedError::TooLarge { chain: request.chain.clone(), problem }
+                }
+            })
+        };
+        let mut edited = copy(Move::Replay { deadline: request.deadline }, request.body.len())?;
+        // What was discarded before is still restored to where it came from.
+        let from =
+            message.discarded_from.clone().filter(|_| self.interpreter.place == Place::Discarded);
+        let original = copy(
+            Move::Discard { why, from: from.unwrap_or_else(|| self.queue.clone()) },
+            body_bytes,
+        )?;
+        let mut headers = edited.properties.headers().clone().unwrap_or_default();
+        headers.insert(EDITED_AT.into(), AMQPValue::LongLongInt(Timestamp::now().as_millis()));
+        edited.properties = edited.properties.with_headers(headers);
+        Ok([edited, original])
     }
 }
 

@@ -11,9 +11,9 @@ use lapin::options::{BasicConsumeOptions, ExchangeDeclareOptions, QueueDeclareOp
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{ExchangeKind, message::Delivery};
 
-use crate::parked::group::{Group, Groups, Kind, Member, normalise};
+use crate::parked::group::{Group, Groups, Member, MessageKind, normalise};
 use crate::parked::progress::Fates;
-use crate::parked::session::Session;
+use crate::parked::session::OperatorSession;
 use crate::subscribe::subscribe;
 use rehop::Error;
 use rehop::internals::Names;
@@ -54,7 +54,7 @@ enum Known {
 pub(crate) enum News {
     Nothing,
     /// A message is parked again.
-    Parked(Kind),
+    Parked(MessageKind),
 }
 
 impl FateBook {
@@ -104,9 +104,9 @@ impl FateBook {
         News::Nothing
     }
 
-    fn parked(&mut self, number: u32, parking: Parking) -> Kind {
+    fn parked(&mut self, number: u32, parking: Parking) -> MessageKind {
         let Parking { queue, chain_id, reason, at, last_error } = parking;
-        let kind = Kind {
+        let kind = MessageKind {
             reason,
             class: last_error.as_ref().map(|error| error.class.clone()),
             error: last_error.as_ref().map(|error| normalise(&error.message)),
@@ -153,7 +153,7 @@ pub(crate) struct FateStream {
 
 impl FateStream {
     /// Declares the queue of fates, and binds it to the receipts of this run.
-    pub(super) async fn open(session: &Session, names: &Names) -> Result<Self, Error> {
+    pub(super) async fn open(session: &OperatorSession, names: &Names) -> Result<Self, Error> {
         let (channel, limit) = (session.channel().await?, session.limit);
         let report = short(&names.report())?;
         let options = ExchangeDeclareOptions { durable: true, ..ExchangeDeclareOptions::default() };
@@ -239,7 +239,7 @@ mod tests {
         let text = |text: &str| Some(text.to_owned());
         let (class, error, destination) =
             (text("busy"), text("order <n> is locked"), text("orders"));
-        let kind = Kind { reason: "exhausted".to_owned(), class, error, destination };
+        let kind = MessageKind { reason: "exhausted".to_owned(), class, error, destination };
         let group = Group {
             kind: kind.clone(),
             count: 2,

@@ -16,7 +16,7 @@ use rehop::internals::cut;
 pub struct Group {
     /// What its messages have in common.
     #[serde(flatten)]
-    pub kind: Kind,
+    pub kind: MessageKind,
     /// How many they are.
     pub count: u64,
     /// The sum of their bodies' sizes.
@@ -34,7 +34,7 @@ pub struct Group {
 /// What the messages of a group have in common.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[non_exhaustive]
-pub struct Kind {
+pub struct MessageKind {
     /// Why they were parked.
     pub reason: String,
     /// The class of the last failure.
@@ -45,7 +45,7 @@ pub struct Kind {
     pub destination: Option<String>,
 }
 
-impl Kind {
+impl MessageKind {
     /// Whether this stands for all kinds that are not told apart.
     #[doc(hidden)]
     pub fn is_rest(&self) -> bool {
@@ -70,7 +70,7 @@ const SAMPLES: usize = 3;
 
 /// Counts messages by group.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Groups(BTreeMap<Kind, Group>);
+pub(crate) struct Groups(BTreeMap<MessageKind, Group>);
 
 /// One message of a group.
 pub(crate) struct Member<'a> {
@@ -88,12 +88,17 @@ impl Groups {
             parked_at: message.parked_at,
             was_replayed: message.replays > 0,
         };
-        self.add_member(Kind::of(message), &member);
+        self.add_member(MessageKind::of(message), &member);
     }
 
-    pub(crate) fn add_member(&mut self, mut kind: Kind, member: &Member<'_>) {
+    pub(crate) fn add_member(&mut self, mut kind: MessageKind, member: &Member<'_>) {
         if self.0.len() >= MAX_GROUPS && !self.0.contains_key(&kind) {
-            kind = Kind { reason: REST.to_owned(), class: None, error: None, destination: None };
+            kind = MessageKind {
+                reason: REST.to_owned(),
+                class: None,
+                error: None,
+                destination: None,
+            };
         }
         let group = self.0.entry(kind).or_insert_with_key(|kind| Group {
             kind: kind.clone(),

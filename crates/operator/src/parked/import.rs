@@ -18,7 +18,7 @@ use crate::parked::message::{Place, Raw};
 use crate::parked::operator::Parked;
 use crate::parked::progress::StopSignal;
 use crate::parked::ramp::Stop;
-use crate::parked::session::Session;
+use crate::parked::session::OperatorSession;
 use crate::parked::under_way::{Answered, Drained, UnderWay, in_flight};
 use crate::telemetry::MoveMetrics;
 use rehop::Error;
@@ -99,7 +99,7 @@ impl Parked {
 
     async fn import_in(
         &self,
-        session: &Session,
+        session: &OperatorSession,
         request: &ImportRequest,
         messages: impl IntoIterator<Item = Result<Exported, ParkedError>>,
         stop: StopSignal<'_>,
@@ -130,7 +130,7 @@ impl Parked {
 
     async fn look_first(
         &self,
-        session: &Session,
+        session: &OperatorSession,
         stop: StopSignal<'_>,
     ) -> Result<Present, ParkedError> {
         match self.interpreter.place {
@@ -147,7 +147,7 @@ impl Parked {
     /// What the queue already has, which has to be looked at as a whole.
     async fn present_in_queue(
         &self,
-        session: &Session,
+        session: &OperatorSession,
         stop: StopSignal<'_>,
     ) -> Result<Present, ParkedError> {
         let mut present = Present::default();
@@ -162,7 +162,7 @@ impl Parked {
     /// Whatever ends it, what is in flight is confirmed if possible.
     async fn publish(
         &self,
-        session: &Session,
+        session: &OperatorSession,
         present: Present,
         messages: impl IntoIterator<Item = Result<Exported, ParkedError>>,
         stop: StopSignal<'_>,
@@ -312,7 +312,7 @@ impl Imported {
 
 /// An import while it publishes.
 struct Publishing<'a> {
-    session: &'a Session,
+    session: &'a OperatorSession,
     queue: &'a str,
     under_way: UnderWay<()>,
     imported: &'a mut Imported,
@@ -446,7 +446,7 @@ impl Parked {
 
     async fn plan_import(
         &self,
-        session: &Session,
+        session: &OperatorSession,
         lines: Vec<Line>,
     ) -> Result<ImportPlan, ParkedError> {
         let mut present = match session.depth(&self.queue).await {

@@ -60,7 +60,7 @@ fn step_of(text: &str) -> Option<(Step, &str)> {
 
 /// Where a value is in the one that contains it.
 #[derive(Clone, Copy)]
-enum Place<'a> {
+enum PathElement<'a> {
     Field(&'a str),
     Element(usize),
 }
@@ -90,16 +90,18 @@ impl JsonPath {
         if self.is_end(reached) && test(value) {
             return true;
         }
-        let any = |place: Place<'_>, inner: &Value| {
-            self.inside(reached, place).is_some_and(|reached| self.any_from(&reached, inner, test))
+        let any = |element: PathElement<'_>, inner: &Value| {
+            self.inside(reached, element)
+                .is_some_and(|reached| self.any_from(&reached, inner, test))
         };
         match value {
             Value::Object(fields) => {
-                fields.iter().any(|(name, inner)| any(Place::Field(name), inner))
+                fields.iter().any(|(name, inner)| any(PathElement::Field(name), inner))
             }
-            Value::Array(items) => {
-                items.iter().enumerate().any(|(index, inner)| any(Place::Element(index), inner))
-            }
+            Value::Array(items) => items
+                .iter()
+                .enumerate()
+                .any(|(index, inner)| any(PathElement::Element(index), inner)),
             _ => false,
         }
     }
@@ -109,20 +111,20 @@ impl JsonPath {
             *value = with.clone();
             return;
         }
-        let replace = |place: Place<'_>, inner: &mut Value| {
-            if let Some(reached) = self.inside(reached, place) {
+        let replace = |element: PathElement<'_>, inner: &mut Value| {
+            if let Some(reached) = self.inside(reached, element) {
                 self.replace_from(&reached, inner, with);
             }
         };
         match value {
             Value::Object(fields) => {
-                fields.iter_mut().for_each(|(name, inner)| replace(Place::Field(name), inner))
+                fields.iter_mut().for_each(|(name, inner)| replace(PathElement::Field(name), inner))
             }
             Value::Array(items) => {
                 items
                     .iter_mut()
                     .enumerate()
-                    .for_each(|(index, inner)| replace(Place::Element(index), inner));
+                    .for_each(|(index, inner)| replace(PathElement::Element(index), inner));
             }
             _ => {}
         }
@@ -147,16 +149,16 @@ impl JsonPath {
     }
 
     /// What is reached at a value inside; `None` if nothing is.
-    fn inside(&self, reached: &[bool], place: Place<'_>) -> Option<Vec<bool>> {
+    fn inside(&self, reached: &[bool], element: PathElement<'_>) -> Option<Vec<bool>> {
         let mut inner = vec![false; reached.len()];
         for (number, step) in self.0.iter().enumerate().filter(|(number, _)| reached[*number]) {
-            match (step, place) {
+            match (step, element) {
                 (Step::Deep, _) => self.reach(&mut inner, number),
                 (Step::Any, _) => self.reach(&mut inner, number + 1),
-                (Step::Field(wanted), Place::Field(name)) if wanted == name => {
+                (Step::Field(wanted), PathElement::Field(name)) if wanted == name => {
                     self.reach(&mut inner, number + 1)
                 }
-                (Step::Index(wanted), Place::Element(index)) if *wanted == index => {
+                (Step::Index(wanted), PathElement::Element(index)) if *wanted == index => {
                     self.reach(&mut inner, number + 1)
                 }
                 (Step::Field(_) | Step::Index(_), _) => {}

@@ -10,13 +10,13 @@ use tokio::time::Instant;
 use crate::parked::error::ParkedError;
 use crate::parked::filter::{Content, Filter};
 use crate::parked::group::{Group, Groups};
-use crate::parked::look::Held;
 use crate::parked::mask::headers_json;
 use crate::parked::message::ParkedMessage;
 use crate::parked::operator::{Parked, Scanned};
 use crate::parked::progress::StopSignal;
+use crate::parked::queue_head::Held;
 use crate::parked::ramp::{Ramp, Stop};
-use crate::parked::session::Session;
+use crate::parked::session::OperatorSession;
 use crate::parked::ways::exists;
 
 /// What to list.
@@ -150,7 +150,7 @@ impl Parked {
     /// A list, with the checks that the operation that it plans would make.
     async fn plan_in(
         &self,
-        session: &Session,
+        session: &OperatorSession,
         request: &ListRequest,
         observe: Option<ObserveListing<'_>>,
     ) -> Result<Listing, ParkedError> {
@@ -171,7 +171,7 @@ impl Parked {
     /// Tells the queues that do not exist, or cannot be served, from those that do.
     async fn check_destinations(
         &self,
-        session: &Session,
+        session: &OperatorSession,
         mut listing: Listing,
     ) -> Result<Listing, ParkedError> {
         for (queue, count) in std::mem::take(&mut listing.destinations) {
@@ -191,7 +191,7 @@ impl Parked {
 
     pub(super) async fn list_in(
         &self,
-        session: &Session,
+        session: &OperatorSession,
         request: &ListRequest,
         stop: StopSignal<'_>,
         mut observe: Option<ObserveListing<'_>>,
@@ -219,7 +219,7 @@ impl Parked {
     /// or if the count is told to stop.
     pub(super) async fn check_expected(
         &self,
-        session: &Session,
+        session: &OperatorSession,
         (filter, expected): (&Filter, Option<u64>),
         ramp: &mut Ramp,
         stop: StopSignal<'_>,

@@ -24,11 +24,11 @@ mod group;
 mod import;
 mod json_path;
 mod list;
-mod look;
 mod mask;
 mod message;
 mod operator;
 mod progress;
+mod queue_head;
 mod ramp;
 mod replay;
 #[doc(hidden)]
@@ -46,7 +46,7 @@ pub use edit::{EditRequest, Edited};
 pub use error::ParkedError;
 pub use export::{Exported, Properties};
 pub use filter::{Condition, Filter, parse_time};
-pub use group::{Group, Kind, normalise};
+pub use group::{Group, MessageKind, normalise};
 pub use import::{ImportPlan, ImportRequest, Imported};
 pub use list::{ListRequest, Listing, Planned};
 #[doc(hidden)]

@@ -10,11 +10,11 @@ use tokio::time::Instant;
 
 use crate::parked::arguments::{DeliveryLimit, Found};
 use crate::parked::error::ParkedError;
-use crate::parked::look::{Held, Look};
 use crate::parked::mask::Mask;
 use crate::parked::message::{Interpreter, ParkedMessage, Place, Raw};
 use crate::parked::progress::StopSignal;
-use crate::parked::session::Session;
+use crate::parked::queue_head::{Held, QueueHead};
+use crate::parked::session::OperatorSession;
 use crate::telemetry::MoveMetrics;
 use rehop::Error;
 use rehop::Settings;
@@ -134,16 +134,19 @@ impl Parked {
         self.mask.json(body).is_some()
     }
 
-    pub(super) async fn session(&self) -> Result<Session, ParkedError> {
+    pub(super) async fn session(&self) -> Result<OperatorSession, ParkedError> {
         tokio::select! {
             biased;
             () = self.stop.clone() => Err(ParkedError::Stopped),
-            session = Session::open(&self.broker, &self.interpreter.names, &self.queue) => session,
+            session = OperatorSession::open(&self.broker, &self.interpreter.names, &self.queue) => session,
         }
     }
 
     /// The exchange and the queue for discarded messages.
-    pub(super) async fn declare_discarded(&self, session: &Session) -> Result<(), ParkedError> {
+    pub(super) async fn declare_discarded(
+        &self,
+        session: &OperatorSession,
+    ) -> Result<(), ParkedError> {
         let topology = discarded(&self.interpreter.names);
         Ok(topology.establish(&*session.connection, TopologyMode::Declare, session.limit).await?)
     }
@@ -151,7 +154,7 @@ impl Parked {
     /// Looks at the first messages, and gives them back.
     pub(super) async fn scan(
         &self,
-        session: &Session,
+        session: &OperatorSession,
         most: Option<u64>,
         stop: StopSignal<'_>,
         mut visit: impl FnMut(ParkedMessage, &Held) -> ControlFlow<()>,
@@ -161,13 +164,13 @@ impl Parked {
         let mut limit = self.delivery_limit(session).await?;
         limit.check_first(wanted)?;
         let until = Instant::now() + self.hold();
-        let look = Look::new(session, &self.queue)?.asking(limit.is_own()).expecting(depth);
-        let mut look = look.with_prefetch(self.prefetch);
+        let head = QueueHead::new(session, &self.queue)?.asking(limit.is_own()).expecting(depth);
+        let mut head = head.with_prefetch(self.prefetch);
         let (mut seen, mut is_enough, mut problem) = (0, false, None);
         while seen < wanted && Instant::now() < until {
             let next = async {
-                look.prepare(wanted - seen).await?;
-                look.next(&mut *stop, until).await
+                head.prepare(wanted - seen).await?;
+                head.next(&mut *stop, until).await
             };
             let held = match next.await {
                 Ok(Some(held)) => held,
@@ -177,7 +180,7 @@ impl Parked {
                     break;
                 }
             };
-            look.keep(&held);
+            head.keep(&held);
             seen += 1;
             let message = self.interpreter.read(Raw::of(&held.delivery), seen);
             if let Err(error) = limit.check(message.returns) {
@@ -190,14 +193,14 @@ impl Parked {
             }
         }
         let ended = problem.map_or(Ok(()), Err);
-        look.end(ended).await?;
+        head.end(ended).await?;
         Ok(Scanned { depth, wanted: if is_enough { seen } else { wanted }, looked_at: seen })
     }
 
     /// How often the messages of the queue may be given back.
     pub(super) async fn delivery_limit(
         &self,
-        session: &Session,
+        session: &OperatorSession,
     ) -> Result<DeliveryLimit, ParkedError> {
         let found = self.found(session).await?;
         Ok(DeliveryLimit::new(&self.queue, &found, !session.nack_is_free, self.has_management))
@@ -206,7 +209,7 @@ impl Parked {
     /// What the queue's arguments are. It is declared as rehop would declare it, which creates a
     /// queue that is missing. The broker names one difference at a time, so it is asked again with
     /// each that it has named.
-    pub(super) async fn found(&self, session: &Session) -> Result<Found, ParkedError> {
+    pub(super) async fn found(&self, session: &OperatorSession) -> Result<Found, ParkedError> {
         let (mut asked, mut found) = (self.declared.clone(), Found::default());
         loop {
             match asked.establish(&*session.connection, TopologyMode::Declare, session.limit).await

@@ -14,9 +14,9 @@ use crate::parked::group::Group;
 use crate::parked::operator::Parked;
 use crate::parked::progress::{Fates, Observe, Progress, StopSignal, Tally};
 use crate::parked::ramp::{Ramp, RampSettings, Stop};
-use crate::parked::session::Session;
+use crate::parked::session::OperatorSession;
 use crate::parked::under_way::{DEFAULT_IN_FLIGHT, in_flight};
-use crate::telemetry::{About, RestTracer, RunSpan};
+use crate::telemetry::{About, RestTracer, Run, RunSpan};
 use rehop::Error;
 use rehop::internals::attributes as names;
 
@@ -143,7 +143,7 @@ impl Parked {
 
     async fn replay_in(
         &self,
-        session: &Session,
+        session: &OperatorSession,
         request: &ReplayRequest,
         observe: Observe<'_>,
         stop: StopSignal<'_>,
@@ -179,6 +179,12 @@ impl Parked {
         .into_parts();
         let ended =
             self.send_back(session, request, depth, (observe, tracer), stop, &mut replayed).await;
+        self.report(&span, why, &replayed, ended.as_ref().err());
+        ended.map(|()| replayed)
+    }
+
+    /// Says in the span and in the log how a replay ended.
+    fn report(&self, span: &Run, why: &str, replayed: &Replayed, error: Option<&ParkedError>) {
         let (tally, fates) = (&replayed.tally, &replayed.fates);
         span.counted(&[
             (names::MATCHED, tally.matched),
@@ -191,7 +197,7 @@ impl Parked {
         if let Some(stop) = &replayed.stopped {
             span.stopped(stop.in_log());
         }
-        if let Err(error) = &ended {
+        if let Some(error) = error {
             span.failed(error);
         }
         tracing::info!(
@@ -205,15 +211,14 @@ impl Parked {
             unknown = replayed.unknown,
             stayed = tally.stayed(),
             stopped = replayed.stopped.as_ref().map(Stop::in_log).map(tracing::field::display),
-            error = ended.as_ref().err().map(tracing::field::display),
+            error = error.map(tracing::field::display),
             "replay ended"
         );
-        ended.map(|()| replayed)
     }
 
     async fn send_back(
         &self,
-        session: &Session,
+        session: &OperatorSession,
         request: &ReplayRequest,
         depth: u64,
         (observe, tracer): (Observe<'_>, RestTracer),

@@ -10,10 +10,10 @@ use crate::parked::copies::{Immovable, Move, Numbered};
 use crate::parked::error::ParkedError;
 use crate::parked::fates::News;
 use crate::parked::filter::Content;
-use crate::parked::group::Kind;
-use crate::parked::look::{Held, Look};
+use crate::parked::group::MessageKind;
 use crate::parked::mask::headers_json;
 use crate::parked::message::{ParkedMessage, Place, Raw};
+use crate::parked::queue_head::{Held, QueueHead};
 use crate::parked::ramp::LONGEST_WAIT;
 use crate::parked::under_way::{Answered, UnderWay, not_kept};
 use rehop::Timestamp;
@@ -99,7 +99,7 @@ impl Carrier<'_> {
             }
         };
         if self.fates.is_some() && self.state.kinds.len() < MAX_KINDS {
-            let Kind { class, error, .. } = Kind::of(&message);
+            let MessageKind { class, error, .. } = MessageKind::of(&message);
             self.state.kinds.insert((class, error));
         }
         if let Some(rate) = self.job.rate {
@@ -146,7 +146,7 @@ impl Carrier<'_> {
     /// error; what ends the channel is noted.
     pub(super) fn answered(
         &mut self,
-        look: &mut Look<'_>,
+        head: &mut QueueHead<'_>,
         answers: Vec<Answered<Sent>>,
     ) -> Result<(), ParkedError> {
         let (mut ended, mut moved) = (Ok(()), Vec::new());
@@ -158,7 +158,7 @@ impl Carrier<'_> {
             if let Some(span) = &mut sent.span {
                 span.failed("unconfirmed");
             }
-            look.keep(&sent.held);
+            head.keep(&sent.held);
             if matches!(why, NotTaken::Refused | NotTaken::Returned) {
                 ended = ended.and(Err(not_kept(why, &exchange)));
             } else {
@@ -166,7 +166,7 @@ impl Carrier<'_> {
                 self.note_end(why, &exchange, sent);
             }
         }
-        let acked = look.ack(moved.iter().map(|sent| &sent.held));
+        let acked = head.ack(moved.iter().map(|sent| &sent.held));
         self.tally.moved += acked;
         self.tally.unconfirmed += moved.len() as u64 - acked;
         match self.job.action {
@@ -197,7 +197,7 @@ impl Carrier<'_> {
     }
 
     pub(super) fn note(&mut self, delivery: &lapin::message::Delivery) {
-        if let News::Parked(Kind { class, error, .. }) = self.book.note(delivery)
+        if let News::Parked(MessageKind { class, error, .. }) = self.book.note(delivery)
             && !self.state.kinds.contains(&(class.clone(), error.clone()))
             && self.state.kinds.len() < MAX_KINDS
         {

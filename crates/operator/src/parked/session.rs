@@ -23,7 +23,7 @@ use rehop::settings::BrokerSettings;
 
 /// One operation's connections. Whatever ends the operation, also a dropped future, ends them: then
 /// the broker has every message that was taken back, those of one channel in their places.
-pub(crate) struct Session {
+pub(crate) struct OperatorSession {
     links: Links,
     pub(super) connection: Arc<dyn Connection>,
     /// Keeps the lock.
@@ -57,7 +57,7 @@ async fn close(consuming: Arc<Link>, publishing: Arc<Link>) {
     tokio::join!(publishing.close(), consuming.close());
 }
 
-impl Session {
+impl OperatorSession {
     pub(super) async fn open(
         broker: &BrokerSettings,
         names: &Names,

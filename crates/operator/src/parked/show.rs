@@ -10,10 +10,10 @@ use serde_json::Value;
 
 use crate::format::hex;
 use crate::parked::error::ParkedError;
-use crate::parked::look::size;
 use crate::parked::mask::{Mask, masked_headers};
 use crate::parked::message::ParkedMessage;
 use crate::parked::operator::{Parked, Scanned};
+use crate::parked::queue_head::size;
 
 /// How many bytes of a body are shown.
 const MAX_BODY: usize = 64 * 1024;

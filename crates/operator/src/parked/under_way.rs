@@ -13,8 +13,8 @@ use tokio::time::timeout;
 
 use crate::parked::copies::Copy;
 use crate::parked::error::ParkedError;
-use crate::parked::look::BYTES_UNDER_WAY;
-use crate::parked::session::Session;
+use crate::parked::queue_head::BYTES_UNDER_WAY;
+use crate::parked::session::OperatorSession;
 use rehop::Error;
 use rehop::internals::answer;
 use rehop::internals::client::Connection;
@@ -62,7 +62,7 @@ pub(crate) struct Drained {
 
 impl<T: Send + 'static> UnderWay<T> {
     /// `most` is how many copies may be under way at a time.
-    pub(crate) async fn open(session: &Session, most: usize) -> Result<Self, Error> {
+    pub(crate) async fn open(session: &OperatorSession, most: usize) -> Result<Self, Error> {
         Self::on(session.publishing_connection().await?, most, session.limit).await
     }
 

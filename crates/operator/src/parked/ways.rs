@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::parked::arguments::Found;
 use crate::parked::error::ParkedError;
 use crate::parked::operator::Parked;
-use crate::parked::session::Session;
+use crate::parked::session::OperatorSession;
 use rehop::Error;
 use rehop::Topology;
 use rehop::internals::{Names, build};
@@ -48,7 +48,11 @@ impl Queues {
     /// # Errors
     ///
     /// When it does not.
-    pub(super) async fn require(&mut self, session: &Session, queue: &str) -> Result<(), Error> {
+    pub(super) async fn require(
+        &mut self,
+        session: &OperatorSession,
+        queue: &str,
+    ) -> Result<(), Error> {
         if !self.existing.contains(queue) {
             require(session, queue).await?;
             remember(&mut self.existing, queue);
@@ -57,7 +61,11 @@ impl Queues {
     }
 
     /// Whether a queue that a message names exists, and can be served.
-    pub(super) async fn has(&mut self, session: &Session, queue: &str) -> Result<bool, Error> {
+    pub(super) async fn has(
+        &mut self,
+        session: &OperatorSession,
+        queue: &str,
+    ) -> Result<bool, Error> {
         if self.existing.contains(queue) {
             return Ok(true);
         }
@@ -82,7 +90,7 @@ impl Queues {
 
 /// Whether a queue that a message names exists, and can be served. Yes if the permission to look is
 /// missing. Anyone may have written the name.
-pub(super) async fn exists(session: &Session, queue: &str) -> Result<bool, Error> {
+pub(super) async fn exists(session: &OperatorSession, queue: &str) -> Result<bool, Error> {
     is_there(require(session, queue).await)
 }
 
@@ -105,7 +113,7 @@ fn is_there(looked: Result<(), Error>) -> Result<bool, Error> {
 /// # Errors
 ///
 /// When it does not.
-pub(super) async fn require(session: &Session, queue: &str) -> Result<(), Error> {
+pub(super) async fn require(session: &OperatorSession, queue: &str) -> Result<(), Error> {
     if !may_be_asked(queue) {
         let problem = "the broker cannot be asked about such a name".to_owned().into();
         return Err(Error::Missing { what: format!("looking at queue {queue:?}"), problem });
@@ -135,7 +143,10 @@ impl Parked {
     /// # Errors
     ///
     /// [`ParkedError::OtherNamespace`] and [`ParkedError::NoSuchNamespace`].
-    pub(super) async fn check_way_back(&self, session: &Session) -> Result<(), ParkedError> {
+    pub(super) async fn check_way_back(
+        &self,
+        session: &OperatorSession,
+    ) -> Result<(), ParkedError> {
         self.check_owner(session).await?;
         let names = &self.interpreter.names;
         for (missing, part) in ways_back(names) {
@@ -159,7 +170,7 @@ impl Parked {
     /// # Errors
     ///
     /// [`ParkedError::OtherNamespace`].
-    pub(super) async fn check_owner(&self, session: &Session) -> Result<(), ParkedError> {
+    pub(super) async fn check_owner(&self, session: &OperatorSession) -> Result<(), ParkedError> {
         let Found { namespace: owner, .. } = self.found(session).await?;
         let namespace = self.interpreter.names.namespace();
         match owner.filter(|owner| owner != namespace) {

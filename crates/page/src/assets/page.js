@@ -1,4 +1,5 @@
-// Live values: the server sends the texts of elements by their ids. Texts only, so nothing from a message can become markup.
+// Live values: the server sends the texts of elements by their ids. Texts only, so nothing from a
+// message can become markup.
 "use strict";
 
 (function () {

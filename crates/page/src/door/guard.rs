@@ -26,12 +26,9 @@ const FORM_TIME: Duration = Duration::from_secs(10);
 /// The field of every form that shows that this server has made it.
 const FORM_FIELD: &str = "form";
 
-/// What is known of the browser that asks.
+/// What the forms of the browser that asks have to carry.
 #[derive(Debug, Clone)]
-pub(crate) struct Session {
-    /// What its forms have to carry.
-    pub(crate) form: String,
-}
+pub(crate) struct FormToken(pub(crate) String);
 
 /// Puts the checks before all routes.
 pub(crate) fn guard(routes: Router, door: &Arc<Door>) -> Router {
@@ -88,7 +85,7 @@ async fn session(State(door): State<Arc<Door>>, mut request: Request, next: Next
             Err(refusal) => return refusal.into_response(),
         };
     }
-    request.extensions_mut().insert(Session { form: form.expose().to_owned() });
+    request.extensions_mut().insert(FormToken(form.expose().to_owned()));
     next.run(request).await
 }
 

@@ -13,10 +13,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::time::Instant;
 
 pub(super) use fields::Fields;
-pub(super) use guard::{Session, guard};
+pub(super) use guard::{FormToken, guard};
 pub(super) use hosts::{Hosts, PublicUrl, bracketed};
 use secret::Token;
-use sessions::Sessions;
+use sessions::BrowserSessions;
 
 /// Who may come in, and by which names.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub(super) struct Door {
     cookie: String,
     /// A proxy with TLS serves the page.
     is_https: bool,
-    sessions: Mutex<Sessions>,
+    sessions: Mutex<BrowserSessions>,
 }
 
 impl Door {
@@ -41,7 +41,12 @@ impl Door {
         let cookie = format!("rehop-ui-{}", &name.expose()[..12]);
         let exposed = invitation.expose().to_owned();
         Ok((
-            Self { hosts, cookie, is_https, sessions: Mutex::new(Sessions::new(invitation)) },
+            Self {
+                hosts,
+                cookie,
+                is_https,
+                sessions: Mutex::new(BrowserSessions::new(invitation)),
+            },
             exposed,
         ))
     }
@@ -70,7 +75,7 @@ impl Door {
         self.sessions().find(cookie::read(cookies, &self.cookie)?, Instant::now())
     }
 
-    fn sessions(&self) -> MutexGuard<'_, Sessions> {
+    fn sessions(&self) -> MutexGuard<'_, BrowserSessions> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

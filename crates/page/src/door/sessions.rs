@@ -12,19 +12,19 @@ const AT_MOST: usize = 16;
 
 /// The one-time token, and the sessions that are open.
 #[derive(Debug)]
-pub(super) struct Sessions {
+pub(super) struct BrowserSessions {
     invitation: Option<Token>,
-    open: Vec<Session>,
+    open: Vec<BrowserSession>,
 }
 
 #[derive(Debug)]
-struct Session {
+struct BrowserSession {
     id: Token,
     form: Token,
     last_used: Instant,
 }
 
-impl Sessions {
+impl BrowserSessions {
     pub(super) fn new(invitation: Token) -> Self {
         Self { invitation: Some(invitation), open: Vec::new() }
     }
@@ -47,7 +47,7 @@ impl Sessions {
                 self.open.remove(index);
             }
         }
-        self.open.push(Session { id, form, last_used: now });
+        self.open.push(BrowserSession { id, form, last_used: now });
         true
     }
 
@@ -75,7 +75,7 @@ mod tests {
     #[test]
     fn a_token_opens_one_session_and_a_wrong_one_does_not_use_it_up() {
         let (invitation, now) = (token(), Instant::now());
-        let mut sessions = Sessions::new(invitation.clone());
+        let mut sessions = BrowserSessions::new(invitation.clone());
         let [first, second] = [token(), token()];
         assert!(!sessions.open("wrong", first.clone(), token(), now));
         assert!(sessions.open(invitation.expose(), first.clone(), token(), now));
@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn a_session_ends_when_it_is_not_used_for_twelve_hours() {
         let (invitation, id, now) = (token(), token(), Instant::now());
-        let mut sessions = Sessions::new(invitation.clone());
+        let mut sessions = BrowserSessions::new(invitation.clone());
         assert!(sessions.open(invitation.expose(), id.clone(), token(), now));
         let almost = now + IDLE - Duration::from_secs(1);
         assert!(sessions.find(id.expose(), almost).is_some());
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn the_session_that_was_used_longest_ago_makes_room() {
         let start = Instant::now();
-        let mut sessions = Sessions::new(token());
+        let mut sessions = BrowserSessions::new(token());
         let ids: Vec<_> = (0..=AT_MOST).map(|_| token()).collect();
         for (index, id) in ids.iter().enumerate() {
             let invitation = token();
@@ -112,8 +112,9 @@ mod tests {
             let now = start + Duration::from_secs(index as u64);
             assert!(sessions.open(invitation.expose(), id.clone(), token(), now));
         }
-        let open =
-            |sessions: &mut Sessions, id: &Token| sessions.find(id.expose(), start).is_some();
+        let open = |sessions: &mut BrowserSessions, id: &Token| {
+            sessions.find(id.expose(), start).is_some()
+        };
         assert!(!open(&mut sessions, &ids[0]) && ids[1..].iter().all(|id| open(&mut sessions, id)));
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use askama::Template;
 use axum::Extension;
-use axum::extract::{Query, State as Shared};
+use axum::extract::{Query, State};
 use axum::response::{IntoResponse, Redirect};
 use bytes::Bytes;
 use http::StatusCode;
@@ -14,11 +14,11 @@ use super::frame::Frame;
 use super::{Outcome, html};
 use crate::address::Address;
 use crate::allowed::Action;
-use crate::door::{Fields, Session};
-use crate::looks;
+use crate::door::{Fields, FormToken};
+use crate::readings;
 use crate::refusal::Refusal;
 use crate::runs::{About, Operation};
-use crate::state::State;
+use crate::state::AppState;
 use rehop_operator::parked::{EditRequest, Parked, ParkedMessage};
 
 /// The largest body that can be edited on a page.
@@ -37,8 +37,8 @@ struct Page {
 }
 
 pub(super) async fn page(
-    Shared(state): Shared<Arc<State>>,
-    Extension(session): Extension<Session>,
+    State(state): State<Arc<AppState>>,
+    Extension(token): Extension<FormToken>,
     Query(fields): Query<Vec<(String, String)>>,
 ) -> Outcome {
     let fields = Fields(fields);
@@ -53,7 +53,7 @@ pub(super) async fn page(
         return Err(Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, text));
     };
     Ok(html(&Page {
-        frame: Frame::new(&state, &session, format!("Edit message {}", message.chain)),
+        frame: Frame::new(&state, &token, format!("Edit message {}", message.chain)),
         body: text.to_owned(),
         fingerprint: fingerprint(&original),
         position,
@@ -63,7 +63,7 @@ pub(super) async fn page(
 }
 
 pub(super) async fn start(
-    Shared(state): Shared<Arc<State>>,
+    State(state): State<Arc<AppState>>,
     Extension(fields): Extension<Fields>,
 ) -> Outcome {
     let (address, chain, parked) = subject(&state, &fields)?;
@@ -97,7 +97,7 @@ pub(super) async fn start(
 }
 
 /// The one message that the address names, if the page may edit.
-fn subject(state: &State, fields: &Fields) -> Result<(Address, String, Parked), Refusal> {
+fn subject(state: &AppState, fields: &Fields) -> Result<(Address, String, Parked), Refusal> {
     let address = state.address(fields)?;
     if !state.allowed.contains(Action::Edit) {
         return Err(Refusal::not_allowed(Action::Edit));
@@ -109,12 +109,12 @@ fn subject(state: &State, fields: &Fields) -> Result<(Address, String, Parked), 
 }
 
 async fn body(
-    state: &State,
+    state: &AppState,
     parked: Parked,
     chain: String,
     position: Option<u64>,
 ) -> Result<(ParkedMessage, Bytes), Refusal> {
-    let looking = looks::look(&state.work, move || {
+    let looking = readings::look(&state.work, move || {
         let (parked, chain) = (parked.clone(), chain.clone());
         async move { parked.body(&chain, position).await }
     });

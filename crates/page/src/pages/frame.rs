@@ -1,7 +1,7 @@
 //! What every page has around its content.
 
-use crate::door::Session;
-use crate::state::State;
+use crate::door::FormToken;
+use crate::state::AppState;
 
 /// What every page has around its content.
 pub(super) struct Frame {
@@ -14,12 +14,12 @@ pub(super) struct Frame {
 }
 
 impl Frame {
-    pub(super) fn new(state: &State, session: &Session, title: impl Into<String>) -> Self {
+    pub(super) fn new(state: &AppState, token: &FormToken, title: impl Into<String>) -> Self {
         Self {
             title: title.into(),
             namespace: state.settings.namespace.clone(),
             allowed: state.allowed.to_string(),
-            form: session.form.clone(),
+            form: token.0.clone(),
         }
     }
 }

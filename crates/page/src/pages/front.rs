@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use askama::Template;
 use axum::Extension;
-use axum::extract::State as Shared;
+use axum::extract::State;
 use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::{self, Stream};
@@ -16,10 +16,10 @@ use tokio::time::Instant;
 use super::frame::Frame;
 use super::html;
 use super::live::LASTS;
-use crate::door::Session;
+use crate::door::FormToken;
 use crate::overview::Overview;
 use crate::refusal::Refusal;
-use crate::state::State;
+use crate::state::AppState;
 use crate::visible;
 
 /// The time between two updates of an open page.
@@ -33,18 +33,18 @@ struct Page {
 }
 
 pub(super) async fn page(
-    Shared(state): Shared<Arc<State>>,
-    Extension(session): Extension<Session>,
+    State(state): State<Arc<AppState>>,
+    Extension(token): Extension<FormToken>,
 ) -> Response {
     match state.overview().await {
-        Ok(overview) => html(&Page { frame: Frame::new(&state, &session, "Queues"), overview }),
+        Ok(overview) => html(&Page { frame: Frame::new(&state, &token, "Queues"), overview }),
         Err(error) => Refusal::new(StatusCode::BAD_GATEWAY, format!("{error}.")).into_response(),
     }
 }
 
 /// The values that change, as long as the page is open.
 pub(super) async fn live(
-    Shared(state): Shared<Arc<State>>,
+    State(state): State<Arc<AppState>>,
 ) -> Sse<impl Stream<Item = Result<Event, Infallible>> + use<>> {
     let until = Instant::now() + LASTS;
     Sse::new(stream::unfold(state, move |state| async move {

@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use askama::Template;
 use axum::Extension;
-use axum::extract::State as Shared;
+use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 
 use super::frame::Frame;
 use super::html;
-use crate::door::Session;
+use crate::door::FormToken;
 use crate::refusal::Refusal;
-use crate::state::State;
+use crate::state::AppState;
 
 #[derive(Template)]
 #[template(path = "invite.html")]
@@ -22,12 +22,12 @@ struct Page {
 }
 
 pub(super) async fn page(
-    Shared(state): Shared<Arc<State>>,
-    Extension(session): Extension<Session>,
+    State(state): State<Arc<AppState>>,
+    Extension(form): Extension<FormToken>,
 ) -> Response {
     match state.door.invite() {
         Ok(token) => html(&Page {
-            frame: Frame::new(&state, &session, "Let another browser in"),
+            frame: Frame::new(&state, &form, "Let another browser in"),
             address: format!("{}/enter?token={token}", state.origin),
         }),
         Err(_) => {

@@ -9,7 +9,7 @@ use futures_util::stream;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
-use crate::looks::Reading;
+use crate::readings::Reading;
 use crate::visible;
 use rehop_operator::parked::Listing;
 

@@ -4,17 +4,17 @@ use std::sync::Arc;
 
 use askama::Template;
 use axum::Extension;
-use axum::extract::{Query, State as Shared};
+use axum::extract::{Query, State};
 
 use super::frame::Frame;
 use super::{Outcome, html};
 use crate::address::Address;
 use crate::allowed::Action;
-use crate::door::{Fields, Session};
+use crate::door::{Fields, FormToken};
 use crate::format::time;
-use crate::looks;
+use crate::readings;
 use crate::refusal::Refusal;
-use crate::state::State;
+use crate::state::AppState;
 use crate::timeline::{self, Timeline};
 use crate::tree::{Node, tree};
 use rehop_operator::format::{count, size};
@@ -64,8 +64,8 @@ enum Shown {
 }
 
 pub(super) async fn page(
-    Shared(state): Shared<Arc<State>>,
-    Extension(session): Extension<Session>,
+    State(state): State<Arc<AppState>>,
+    Extension(token): Extension<FormToken>,
     Query(fields): Query<Vec<(String, String)>>,
 ) -> Outcome {
     let fields = Fields(fields);
@@ -84,7 +84,7 @@ pub(super) async fn page(
     }
     let scan = address.scan();
     let wanted = chain.clone();
-    let shown = looks::look(&state.work, move || {
+    let shown = readings::look(&state.work, move || {
         let (parked, chain) = (parked.clone(), wanted.clone());
         async move {
             match parked.show(&chain, scan).await {
@@ -106,7 +106,7 @@ pub(super) async fn page(
     let reveal = (state.allowed.contains(Action::Reveal) && !is_revealed)
         .then(|| format!("{}&reveal=1", address.query()));
     Ok(html(&Page {
-        frame: Frame::new(&state, &session, format!("Message {chain}")),
+        frame: Frame::new(&state, &token, format!("Message {chain}")),
         place_title: super::messages::title(&address.place),
         place,
         matched: count(shown.matched),
@@ -124,7 +124,7 @@ pub(super) async fn page(
     }))
 }
 
-fn one(state: &State, detail: Detail) -> One {
+fn one(state: &AppState, detail: Detail) -> One {
     let Detail { message, headers, properties, body, omitted, .. } = detail;
     let at = |at| Option::map(at, time);
     let replays = (message.replays > 0).then(|| match &message.replay_run {

@@ -4,21 +4,21 @@ use std::sync::Arc;
 
 use askama::Template;
 use axum::Extension;
-use axum::extract::{Query, State as Shared};
+use axum::extract::{Query, State};
 use axum::response::Response;
 
 use super::frame::Frame;
 use super::{Outcome, html};
 use crate::address::Address;
 use crate::allowed::Action;
-use crate::door::{Fields, Session};
+use crate::door::{Fields, FormToken};
 use crate::format::{span, time};
-use crate::looks::{self, READING_AGE};
+use crate::readings::{self, READING_AGE};
 use crate::refusal::Refusal;
-use crate::state::State;
+use crate::state::AppState;
 use rehop::Timestamp;
 use rehop_operator::format::{count, size};
-use rehop_operator::parked::{Group, Kind, Listing, ParkedMessage, Place};
+use rehop_operator::parked::{Group, Listing, MessageKind, ParkedMessage, Place};
 
 #[derive(Template)]
 #[template(path = "messages.html")]
@@ -62,26 +62,26 @@ struct Row {
 }
 
 pub(super) async fn page(
-    Shared(state): Shared<Arc<State>>,
-    Extension(session): Extension<Session>,
+    State(state): State<Arc<AppState>>,
+    Extension(token): Extension<FormToken>,
     Query(fields): Query<Vec<(String, String)>>,
 ) -> Outcome {
     let address = state.address(&Fields(fields))?;
     let parked = state.parked(&address)?;
     let (listing, is_reading) = if address.all {
         let mut reading = state.readings.of(&parked, &address, READING_AGE);
-        let reading = looks::first_seen(&mut reading).await.ok_or_else(Refusal::given_up)?;
+        let reading = readings::first_seen(&mut reading).await.ok_or_else(Refusal::given_up)?;
         let is_reading = !reading.is_complete();
         (reading.listing()?, is_reading)
     } else {
-        (looks::list(&state.work, parked, &address).await?, false)
+        (readings::list(&state.work, parked, &address).await?, false)
     };
-    Ok(html(&view(&state, &session, address, &listing, is_reading)))
+    Ok(html(&view(&state, &token, address, &listing, is_reading)))
 }
 
 fn view(
-    state: &State,
-    session: &Session,
+    state: &AppState,
+    token: &FormToken,
     address: Address,
     listing: &Listing,
     is_reading: bool,
@@ -89,7 +89,7 @@ fn view(
     let now = state.now();
     let discards = state.allowed.contains(Action::Discard) && address.place != Place::Discarded;
     Page {
-        frame: Frame::new(state, session, title(&address.place)),
+        frame: Frame::new(state, token, title(&address.place)),
         seen: seen(listing),
         is_reading,
         is_partial: listing.looked_at < listing.depth
@@ -131,7 +131,7 @@ pub(super) fn title(place: &Place) -> String {
 /// A link to a group selects exactly its messages. Those that are not told apart have nothing in
 /// common.
 fn group_link(address: &Address, group: &Group) -> Option<String> {
-    let Kind { reason, class, error, destination, .. } = &group.kind;
+    let MessageKind { reason, class, error, destination, .. } = &group.kind;
     let mut one = address.clone().with("reason", reason);
     for (some, none, value) in [
         ("class", "no_class", class),
@@ -183,7 +183,7 @@ fn row(address: &Address, message: &ParkedMessage, now: Timestamp) -> Row {
 
 /// Tells an open page how far its queue has been read.
 pub(super) async fn live(
-    Shared(state): Shared<Arc<State>>,
+    State(state): State<Arc<AppState>>,
     Query(fields): Query<Vec<(String, String)>>,
 ) -> Result<Response, Refusal> {
     let address = state.address(&Fields(fields))?;

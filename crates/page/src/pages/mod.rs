@@ -19,14 +19,14 @@ use http::StatusCode;
 
 use crate::door;
 use crate::refusal::Refusal;
-use crate::state::State;
+use crate::state::AppState;
 use crate::visible;
 
 /// A page, or what is shown in its place.
 type Outcome = Result<Response, Refusal>;
 
 /// All pages, behind the door.
-pub(super) fn routes(state: State) -> Router {
+pub(super) fn routes(state: AppState) -> Router {
     let door = state.door.clone();
     let routes = Router::new()
         .route("/", get(front::page))

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use askama::Template;
 use axum::Extension;
-use axum::extract::{Path, Query, State as Shared};
+use axum::extract::{Path, Query, State};
 use axum::response::{IntoResponse, Redirect};
 use http::StatusCode;
 
@@ -15,11 +15,11 @@ use super::messages::{is_enough, seen, title};
 use super::{Outcome, html};
 use crate::address::Address;
 use crate::allowed::Action;
-use crate::door::{Fields, Session};
-use crate::looks::{self, Reading};
+use crate::door::{Fields, FormToken};
+use crate::readings::{self, Reading};
 use crate::refusal::Refusal;
 use crate::runs::{About, Operation};
-use crate::state::State;
+use crate::state::AppState;
 use rehop_operator::format::count;
 use rehop_operator::parked::{DiscardRequest, Listing, Place, RampSettings, ReplayRequest};
 
@@ -56,8 +56,8 @@ const PLAN_AGE: Duration = Duration::from_secs(30);
 /// The plan of a replay or a discard. It goes through the whole queue, because the number has to be
 /// right. If that takes long, the page shows how far it is, and is loaded again at the end.
 pub(super) async fn page(
-    Shared(state): Shared<Arc<State>>,
-    Extension(session): Extension<Session>,
+    State(state): State<Arc<AppState>>,
+    Extension(token): Extension<FormToken>,
     Path(name): Path<String>,
     Query(fields): Query<Vec<(String, String)>>,
 ) -> Outcome {
@@ -66,14 +66,14 @@ pub(super) async fn page(
     let parked = state.parked(&address)?;
     let mut reading = state.readings.of(&parked, &address, PLAN_AGE);
     let _ = tokio::time::timeout(READ_WITHIN, reading.wait_for(Reading::is_complete)).await;
-    let reading = looks::first_seen(&mut reading).await.ok_or_else(Refusal::given_up)?;
+    let reading = readings::first_seen(&mut reading).await.ok_or_else(Refusal::given_up)?;
     let is_reading = !reading.is_complete();
-    Ok(html(&view(&state, &session, address, action, &reading.listing()?, is_reading)))
+    Ok(html(&view(&state, &token, address, action, &reading.listing()?, is_reading)))
 }
 
 fn view(
-    state: &State,
-    session: &Session,
+    state: &AppState,
+    token: &FormToken,
     address: Address,
     action: Action,
     listing: &Listing,
@@ -89,9 +89,9 @@ fn view(
     });
     Page {
         frame: match is_reading {
-            true => Frame::new(state, session, format!("{verb} messages")),
+            true => Frame::new(state, token, format!("{verb} messages")),
             false => {
-                Frame::new(state, session, format!("{verb} {} messages", count(listing.matched)))
+                Frame::new(state, token, format!("{verb} {} messages", count(listing.matched)))
             }
         },
         is_replay: action == Action::Replay,
@@ -114,7 +114,7 @@ fn view(
 
 /// Starts what a plan's form asks for, and goes on to its progress.
 pub(super) async fn start(
-    Shared(state): Shared<Arc<State>>,
+    State(state): State<Arc<AppState>>,
     Path(name): Path<String>,
     Extension(fields): Extension<Fields>,
 ) -> Outcome {
@@ -172,7 +172,7 @@ fn operation(
 }
 
 /// Whether the page may do it, here.
-fn allowed(state: &State, name: &str, address: &Address) -> Result<Action, Refusal> {
+fn allowed(state: &AppState, name: &str, address: &Address) -> Result<Action, Refusal> {
     let action = match name {
         "replay" => Action::Replay,
         "discard" if address.place != Place::Discarded => Action::Discard,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use askama::Template;
 use axum::Extension;
-use axum::extract::{Path, State as Shared};
+use axum::extract::{Path, State};
 use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Redirect, Response};
 use futures_util::stream;
@@ -18,10 +18,10 @@ use super::frame::Frame;
 use super::live::LASTS;
 use super::{Outcome, html};
 use crate::allowed::Action;
-use crate::door::{Fields, Session};
+use crate::door::{Fields, FormToken};
 use crate::refusal::Refusal;
 use crate::runs::{Phase, Run};
-use crate::state::State;
+use crate::state::AppState;
 use crate::visible;
 use rehop_operator::format::count;
 use rehop_operator::parked::{Edited, Fates, Group, ParkedError, Replayed, Tally};
@@ -57,18 +57,18 @@ struct One {
 }
 
 pub(super) async fn all(
-    Shared(state): Shared<Arc<State>>,
-    Extension(session): Extension<Session>,
+    State(state): State<Arc<AppState>>,
+    Extension(token): Extension<FormToken>,
 ) -> Outcome {
     let of =
         |run: &Arc<Run>| (run.id, run.title.clone(), in_words(&run.phase.borrow(), run.undoes).0);
     let runs = state.runs.all().iter().map(of).collect();
-    Ok(html(&All { frame: Frame::new(&state, &session, "Activity"), runs }))
+    Ok(html(&All { frame: Frame::new(&state, &token, "Activity"), runs }))
 }
 
 pub(super) async fn one(
-    Shared(state): Shared<Arc<State>>,
-    Extension(session): Extension<Session>,
+    State(state): State<Arc<AppState>>,
+    Extension(token): Extension<FormToken>,
     Path(id): Path<u64>,
 ) -> Outcome {
     let run = find(&state, id)?;
@@ -89,7 +89,7 @@ pub(super) async fn one(
         cells.push(("gone", "No longer in the discarded queue", count(gone)));
     }
     Ok(html(&One {
-        frame: Frame::new(&state, &session, run.title.clone()),
+        frame: Frame::new(&state, &token, run.title.clone()),
         id,
         why: run.why.clone(),
         from: run.from.clone(),
@@ -104,14 +104,14 @@ pub(super) async fn one(
     }))
 }
 
-pub(super) async fn stop(Shared(state): Shared<Arc<State>>, Path(id): Path<u64>) -> Outcome {
+pub(super) async fn stop(State(state): State<Arc<AppState>>, Path(id): Path<u64>) -> Outcome {
     find(&state, id)?.stop();
     Ok(Redirect::to(&format!("/runs/{id}")).into_response())
 }
 
 /// Moves back what was discarded.
 pub(super) async fn undo(
-    Shared(state): Shared<Arc<State>>,
+    State(state): State<Arc<AppState>>,
     Path(id): Path<u64>,
     Extension(fields): Extension<Fields>,
 ) -> Outcome {
@@ -131,7 +131,7 @@ pub(super) async fn undo(
 
 /// The values that change, and a reload at the end.
 pub(super) async fn live(
-    Shared(state): Shared<Arc<State>>,
+    State(state): State<Arc<AppState>>,
     Path(id): Path<u64>,
 ) -> Result<Response, Refusal> {
     let run = find(&state, id)?;
@@ -155,7 +155,7 @@ pub(super) async fn live(
     Ok(Sse::new(events).into_response())
 }
 
-fn find(state: &State, id: u64) -> Result<Arc<Run>, Refusal> {
+fn find(state: &AppState, id: u64) -> Result<Arc<Run>, Refusal> {
     state.runs.find(id).ok_or_else(|| {
         Refusal::not_found(
             "This page does not know of it. It remembers what was started since its own start.",

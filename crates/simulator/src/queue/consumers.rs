@@ -17,7 +17,7 @@ const UNLIMITED_PREFETCH: u32 = 2000;
 
 /// What a `basic.consume` or `basic.get` asks for.
 #[derive(Debug, Clone)]
-pub(crate) struct Subscription {
+pub(crate) struct ConsumeRequest {
     pub(crate) channel: ChannelId,
     pub(crate) tag: Tag,
     pub(crate) is_no_ack: bool,
@@ -29,7 +29,7 @@ pub(crate) struct Subscription {
     pub(crate) timeout: Time,
 }
 
-impl Subscription {
+impl ConsumeRequest {
     /// What the method itself says. The rest depends on the queue.
     pub(crate) fn new(
         channel: ChannelId,
@@ -70,7 +70,7 @@ struct Held {
 
 #[derive(Debug)]
 struct Consumer {
-    subscription: Subscription,
+    request: ConsumeRequest,
     /// The order of subscription, and the name in the line.
     key: u64,
     /// It gets nothing more, and is forgotten when it holds nothing.
@@ -84,10 +84,10 @@ struct Consumer {
 }
 
 impl Consumer {
-    fn new(key: u64, subscription: Subscription) -> Self {
+    fn new(key: u64, request: ConsumeRequest) -> Self {
         Self {
-            credit: credit_of(&subscription),
-            subscription,
+            credit: credit_of(&request),
+            request,
             key,
             is_cancelled: false,
             next_delivery: 0,
@@ -97,7 +97,7 @@ impl Consumer {
     }
 
     fn is(&self, channel: ChannelId, tag: &Tag) -> bool {
-        self.subscription.channel == channel && self.subscription.tag == *tag
+        self.request.channel == channel && self.request.tag == *tag
     }
 
     /// Whether it may get messages if it has credit.
@@ -107,9 +107,8 @@ impl Consumer {
 
     /// From 4.0 on there is never more credit than the prefetch.
     fn add_credit(&mut self, version: Version) {
-        if !self.is_cancelled && matches!(self.subscription.tag, Tag::Subscription(_)) {
-            let max =
-                if version >= Version::V4_0 { credit_of(&self.subscription) } else { u32::MAX };
+        if !self.is_cancelled && matches!(self.request.tag, Tag::Subscription(_)) {
+            let max = if version >= Version::V4_0 { credit_of(&self.request) } else { u32::MAX };
             self.credit = self.credit.saturating_add(1).min(max);
         }
     }
@@ -136,8 +135,8 @@ impl Consumer {
     }
 }
 
-fn credit_of(subscription: &Subscription) -> u32 {
-    if subscription.prefetch == 0 { UNLIMITED_PREFETCH } else { subscription.prefetch.into() }
+fn credit_of(request: &ConsumeRequest) -> u32 {
+    if request.prefetch == 0 { UNLIMITED_PREFETCH } else { request.prefetch.into() }
 }
 
 #[derive(Debug)]
@@ -172,27 +171,26 @@ impl Consumers {
     }
 
     /// An exclusive consumer tolerates no other (classic queues).
-    pub(super) fn is_refused(&self, subscription: &Subscription) -> bool {
-        self.known.iter().any(|consumer| consumer.subscription.is_exclusive)
-            || (subscription.is_exclusive && !self.known.is_empty())
+    pub(super) fn is_refused(&self, request: &ConsumeRequest) -> bool {
+        self.known.iter().any(|consumer| consumer.request.is_exclusive)
+            || (request.is_exclusive && !self.known.is_empty())
     }
 
     /// A consumer subscribes. One that was cancelled and still holds messages, with the same tag on
     /// the same channel, is taken up again.
-    pub(super) fn subscribe(&mut self, subscription: Subscription) {
-        let known =
-            self.known.iter().position(|known| known.is(subscription.channel, &subscription.tag));
+    pub(super) fn subscribe(&mut self, request: ConsumeRequest) {
+        let known = self.known.iter().position(|known| known.is(request.channel, &request.tag));
         let is_free = !self.is_single_active || !self.known.iter().any(Consumer::is_up);
         if let Some(position) = known.filter(|_| is_free) {
             let mut consumer = self.known.remove(position);
             let held = u32::try_from(consumer.held.len()).unwrap_or(u32::MAX);
-            consumer.credit = credit_of(&subscription).saturating_sub(held);
+            consumer.credit = credit_of(&request).saturating_sub(held);
             consumer.is_cancelled = false;
-            consumer.subscription = subscription;
+            consumer.request = request;
             return self.put_back(consumer);
         }
         self.next_key += 1;
-        let consumer = Consumer::new(self.next_key, subscription);
+        let consumer = Consumer::new(self.next_key, request);
         if self.is_single_active { self.wait(consumer) } else { self.put_back(consumer) }
     }
 
@@ -201,7 +199,7 @@ impl Consumers {
         self.waiting.push(consumer);
         if self.version >= Version::V4_0 {
             let rank = |other: &Consumer| {
-                (Reverse(other.subscription.priority), Reverse(other.credit), other.key)
+                (Reverse(other.request.priority), Reverse(other.credit), other.key)
             };
             self.waiting.sort_by_key(|other| (!other.is_up(), rank(other)));
         }
@@ -216,7 +214,7 @@ impl Consumers {
         {
             return;
         }
-        let priority = consumer.subscription.priority;
+        let priority = consumer.request.priority;
         let position =
             self.line.iter().position(|&(other, _)| other < priority).unwrap_or(self.line.len());
         self.line.insert(position, (priority, key));
@@ -265,7 +263,7 @@ impl Consumers {
 
     /// Puts a consumer back, unless it is done: cancelled and without messages.
     fn put_back(&mut self, consumer: Consumer) {
-        let is_once = consumer.is_cancelled || matches!(consumer.subscription.tag, Tag::Get(_));
+        let is_once = consumer.is_cancelled || matches!(consumer.request.tag, Tag::Get(_));
         if consumer.held.is_empty() && is_once {
             return;
         }
@@ -294,7 +292,7 @@ impl Consumers {
         let mut next = self.waiting.remove(0);
         // The same consumer, cancelled while it held messages and subscribed again, is one
         // consumer.
-        if let Some(former) = self.take(next.subscription.channel, &next.subscription.tag.clone()) {
+        if let Some(former) = self.take(next.request.channel, &next.request.tag.clone()) {
             next.held = former.held;
             next.next_delivery = former.next_delivery;
             next.timed_out = former.timed_out;
@@ -323,24 +321,24 @@ impl Consumers {
         let consumer = self.known.iter_mut().find(|consumer| consumer.key == key)?;
         let delivery = consumer.next_delivery;
         consumer.next_delivery += 1;
-        let subscription = &consumer.subscription;
-        if !subscription.is_no_ack {
-            let deadline = now + subscription.timeout;
+        let request = &consumer.request;
+        if !request.is_no_ack {
+            let deadline = now + request.timeout;
             consumer.held.insert(delivery, Held { entry: entry.clone(), deadline });
             // A classic queue takes a prefetch of 0 for what it says.
-            consumer.credit -= u32::from(!is_classic || subscription.prefetch > 0);
+            consumer.credit -= u32::from(!is_classic || request.prefetch > 0);
         }
-        let (channel, tag) = (subscription.channel, subscription.tag.clone());
-        let handed = Handed { channel, tag, delivery, is_no_ack: subscription.is_no_ack };
+        let (channel, tag) = (request.channel, request.tag.clone());
+        let handed = Handed { channel, tag, delivery, is_no_ack: request.is_no_ack };
         self.queue_up(key);
         Some(handed)
     }
 
     /// Holds a message for a `basic.get`.
-    pub(super) fn hold_for_get(&mut self, now: Time, subscription: Subscription, entry: Entry) {
+    pub(super) fn hold_for_get(&mut self, now: Time, request: ConsumeRequest, entry: Entry) {
         self.next_key += 1;
-        let deadline = now + subscription.timeout;
-        let mut consumer = Consumer::new(self.next_key, subscription);
+        let deadline = now + request.timeout;
+        let mut consumer = Consumer::new(self.next_key, request);
         consumer.credit = 0;
         consumer.next_delivery = 1;
         consumer.held.insert(0, Held { entry, deadline });
@@ -351,10 +349,10 @@ impl Consumers {
     /// 3.10 takes them by their tags, where that of a `basic.get` is its number, and 4.x takes
     /// subscriptions first, in their order.
     pub(super) fn leave(&mut self, channel: ChannelId) -> Vec<Entry> {
-        self.waiting.retain(|consumer| consumer.subscription.channel != channel);
-        let gone = self.known.extract_if(.., |consumer| consumer.subscription.channel == channel);
+        self.waiting.retain(|consumer| consumer.request.channel != channel);
+        let gone = self.known.extract_if(.., |consumer| consumer.request.channel == channel);
         let mut gone: Vec<_> = gone.collect();
-        gone.sort_by_cached_key(|consumer| match &consumer.subscription.tag {
+        gone.sort_by_cached_key(|consumer| match &consumer.request.tag {
             Tag::Subscription(_) if self.version >= Version::V4_0 => {
                 (0, consumer.key, Name::default())
             }
@@ -376,8 +374,8 @@ impl Consumers {
         let consumers = self.known.iter().chain(&self.waiting);
         consumers
             .filter(|consumer| !consumer.is_cancelled)
-            .filter_map(|consumer| match &consumer.subscription.tag {
-                Tag::Subscription(tag) => Some((consumer.subscription.channel, tag.clone())),
+            .filter_map(|consumer| match &consumer.request.tag {
+                Tag::Subscription(tag) => Some((consumer.request.channel, tag.clone())),
                 Tag::Get(_) => None,
             })
             .collect()
@@ -388,7 +386,7 @@ impl Consumers {
             .known
             .iter()
             .chain(&self.waiting)
-            .map(|consumer| consumer.subscription.channel)
+            .map(|consumer| consumer.request.channel)
             .collect();
         channels.sort_unstable();
         channels.dedup();
@@ -411,11 +409,7 @@ impl Consumers {
         for mut consumer in std::mem::take(&mut self.known) {
             let late = consumer.take_late(now);
             if !late.is_empty() {
-                timed_out.push((
-                    consumer.subscription.channel,
-                    consumer.subscription.tag.clone(),
-                    late,
-                ));
+                timed_out.push((consumer.request.channel, consumer.request.tag.clone(), late));
             }
             if self.is_single_active && !consumer.timed_out.is_empty() && consumer.held.is_empty() {
                 self.wait(consumer);

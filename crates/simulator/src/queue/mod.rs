@@ -22,13 +22,13 @@ use std::sync::Arc;
 
 use self::backlog::Backlog;
 use self::consumers::Consumers;
-pub(crate) use self::consumers::{Handed, Subscription};
+pub(crate) use self::consumers::{ConsumeRequest, Handed};
 pub(crate) use self::counts::{Counts, Return};
 use self::delayed::Delayed;
 use self::discards::Discards;
 pub use self::view::{QueueView, Turnover};
 pub(crate) use self::worker::{Pending, RETRY_INTERVAL, Worker};
-use crate::arguments::{Declaration, Kind};
+use crate::arguments::{Declaration, QueueType};
 use crate::death::Reason;
 use crate::error::{Exception, queue_in_vhost};
 use crate::message::Message;
@@ -71,9 +71,9 @@ pub(crate) enum Command {
     /// at most once.
     Publish(Option<(Publisher, u64)>, Arc<Message>),
     Settle(ChannelId, Tag, Vec<u64>, Settlement),
-    Subscribe(Subscription),
+    Subscribe(ConsumeRequest),
     Cancel(ChannelId, Tag),
-    Get(Subscription),
+    Get(ConsumeRequest),
     /// A channel is gone, with its consumers and as a publisher.
     Leave(ChannelId),
     Purge(ChannelId),
@@ -84,7 +84,7 @@ pub(crate) enum Command {
 
 /// What a channel waits for. It does nothing else meanwhile.
 #[derive(Debug, Clone)]
-pub(crate) enum Answer {
+pub(crate) enum QueueReply {
     Subscribed { tag: Name },
     Cancelled,
     Empty,
@@ -97,7 +97,7 @@ pub(crate) enum Answer {
 /// What follows from a command.
 #[derive(Debug, Clone)]
 pub(crate) enum Effect {
-    Answer(ChannelId, Answer),
+    Reply(ChannelId, QueueReply),
     Deliver(Handed, Entry),
     /// Whether a publish was taken.
     Confirm(Publisher, u64, bool),
@@ -170,7 +170,7 @@ impl Queue {
     }
 
     pub(crate) fn is_classic(&self) -> bool {
-        self.declaration.kind == Kind::Classic
+        self.declaration.kind == QueueType::Classic
     }
 
     /// How many messages are ready, which is what `queue.declare` says.
@@ -211,25 +211,27 @@ impl Queue {
             Command::Settle(channel, tag, deliveries, settlement) => {
                 self.settle(channel, &tag, &deliveries, settlement)
             }
-            Command::Subscribe(subscription) => self.subscribe(subscription),
+            Command::Subscribe(request) => self.subscribe(request),
             Command::Cancel(channel, tag) => {
                 self.consumers.cancel(channel, &tag);
-                self.answer(channel, Answer::Cancelled);
+                self.answer(channel, QueueReply::Cancelled);
             }
-            Command::Get(subscription) => self.get(subscription),
+            Command::Get(request) => self.get(request),
             Command::Leave(channel) => self.leave(channel),
             Command::Purge(channel) => self.purge(channel),
             Command::Count(channel) => {
-                let answer =
-                    Answer::Counted { messages: self.ready(), consumers: self.consumer_count() };
+                let answer = QueueReply::Counted {
+                    messages: self.ready(),
+                    consumers: self.consumer_count(),
+                };
                 self.answer(channel, answer);
             }
             Command::SettleDeadLetter(id) => self.discards.settle(id),
         }
     }
 
-    fn answer(&mut self, channel: ChannelId, answer: Answer) {
-        self.effects.push(Effect::Answer(channel, answer));
+    fn answer(&mut self, channel: ChannelId, answer: QueueReply) {
+        self.effects.push(Effect::Reply(channel, answer));
     }
 
     fn publish(&mut self, publisher: Option<(Publisher, u64)>, message: Arc<Message>) {
@@ -346,33 +348,33 @@ impl Queue {
         self.settings.is_at_least_once && self.settings.dead_letter_exchange.is_some()
     }
 
-    fn subscribe(&mut self, subscription: Subscription) {
-        let channel = subscription.channel;
-        if self.is_classic() && self.consumers.is_refused(&subscription) {
+    fn subscribe(&mut self, request: ConsumeRequest) {
+        let channel = request.channel;
+        if self.is_classic() && self.consumers.is_refused(&request) {
             let text = format!("{} in exclusive use", queue_in_vhost(&self.name));
-            return self.answer(channel, Answer::Refused(Exception::access_refused(&text)));
+            return self.answer(channel, QueueReply::Refused(Exception::access_refused(&text)));
         }
-        if let Tag::Subscription(tag) = &subscription.tag {
-            self.answer(channel, Answer::Subscribed { tag: tag.clone() });
+        if let Tag::Subscription(tag) = &request.tag {
+            self.answer(channel, QueueReply::Subscribed { tag: tag.clone() });
         }
-        self.consumers.subscribe(subscription);
+        self.consumers.subscribe(request);
     }
 
-    fn get(&mut self, subscription: Subscription) {
+    fn get(&mut self, request: ConsumeRequest) {
         self.expire();
-        let handed = subscription.handed();
+        let handed = request.handed();
         let channel = handed.channel;
         let answer = match self.take_next() {
-            None => Answer::Empty,
+            None => QueueReply::Empty,
             Some(entry) => {
                 if handed.is_no_ack {
                     // It is settled before the rest is counted, and whatever settles looks for
                     // expired messages.
                     self.expire();
                 } else {
-                    self.consumers.hold_for_get(self.now, subscription, entry.clone());
+                    self.consumers.hold_for_get(self.now, request, entry.clone());
                 }
-                Answer::Got { entry, handed, left: self.ready() }
+                QueueReply::Got { entry, handed, left: self.ready() }
             }
         };
         self.answer(channel, answer);
@@ -396,7 +398,7 @@ impl Queue {
             messages += self.discards.len();
             self.discards.clear();
         }
-        self.answer(channel, Answer::Purged { messages });
+        self.answer(channel, QueueReply::Purged { messages });
     }
 
     fn hand_out(&mut self) {

@@ -137,43 +137,11 @@ impl Chaos {
         let some = self.random.below(self.clients.len().max(1) as u64) as usize;
         let client = self.clients.keys().nth(some).copied();
         match (choice, client) {
-            (0..30, Some(client)) => {
-                self.published += 1;
-                let id = self.published.to_string();
-                let tag = self.next_tags.get_mut(&client).unwrap();
-                self.open.insert((client, *tag), id.clone());
-                *tag += 1;
-                let publish = Method::Publish {
-                    exchange: "".into(),
-                    routing_key: if self.random.below(2) == 0 {
-                        "work".into()
-                    } else {
-                        "wait".into()
-                    },
-                    is_mandatory: true,
-                    properties: Box::new(properties(&id)),
-                    body: Vec::new(),
-                };
-                self.world.broker.receive(now, client, 1, publish);
-            }
+            (0..30, Some(client)) => self.publish(client),
             (30..75, Some(client)) => {
-                let Some(held) = self.clients.get_mut(&client).filter(|held| !held.is_empty())
-                else {
+                if !self.settle(client) {
                     return;
-                };
-                let position = self.random.below(held.len() as u64) as usize;
-                let delivery = held.remove(position);
-                let tag = delivery.tag;
-                let is_requeued = self.random.below(2) == 0;
-                let method = match self.random.below(4) {
-                    0 | 1 => {
-                        self.acked.insert(id(&delivery));
-                        Method::Ack { delivery_tag: tag, is_multiple: false }
-                    }
-                    2 => Method::Reject { delivery_tag: tag, is_requeued },
-                    _ => Method::Nack { delivery_tag: tag, is_multiple: false, is_requeued },
-                };
-                self.world.broker.receive(now, client, 1, method);
+                }
             }
             (75..78, Some(client)) => {
                 self.clients.remove(&client);
@@ -206,6 +174,43 @@ impl Chaos {
         }
         self.world.broker.pass_time(self.world.now);
         self.listen();
+    }
+
+    fn publish(&mut self, client: ConnectionId) {
+        self.published += 1;
+        let id = self.published.to_string();
+        let tag = self.next_tags.get_mut(&client).unwrap();
+        self.open.insert((client, *tag), id.clone());
+        *tag += 1;
+        let publish = Method::Publish {
+            exchange: "".into(),
+            routing_key: if self.random.below(2) == 0 { "work".into() } else { "wait".into() },
+            is_mandatory: true,
+            properties: Box::new(properties(&id)),
+            body: Vec::new(),
+        };
+        self.world.broker.receive(self.world.now, client, 1, publish);
+    }
+
+    /// Settles one of the messages that the client holds. False if it holds none.
+    fn settle(&mut self, client: ConnectionId) -> bool {
+        let Some(held) = self.clients.get_mut(&client).filter(|held| !held.is_empty()) else {
+            return false;
+        };
+        let position = self.random.below(held.len() as u64) as usize;
+        let delivery = held.remove(position);
+        let tag = delivery.tag;
+        let is_requeued = self.random.below(2) == 0;
+        let method = match self.random.below(4) {
+            0 | 1 => {
+                self.acked.insert(id(&delivery));
+                Method::Ack { delivery_tag: tag, is_multiple: false }
+            }
+            2 => Method::Reject { delivery_tag: tag, is_requeued },
+            _ => Method::Nack { delivery_tag: tag, is_multiple: false, is_requeued },
+        };
+        self.world.broker.receive(self.world.now, client, 1, method);
+        true
     }
 
     fn check(&self, what: &str) {

@@ -38,13 +38,13 @@ pub(crate) struct Clients {
 struct Channel {
     published: u64,
     unconfirmed: BTreeMap<u64, String>,
-    subscriptions: BTreeMap<String, Subscription>,
+    subscriptions: BTreeMap<String, KnownConsumer>,
     held: Vec<Held>,
     asked: VecDeque<Asked>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Subscription {
+struct KnownConsumer {
     queue: Index,
     is_no_ack: bool,
 }
@@ -114,9 +114,67 @@ impl Clients {
     /// What a step means now. Nothing if it is about something that is not there, such as a message
     /// to settle.
     pub(crate) fn actions(&mut self, step: &Step) -> Vec<Action> {
-        let naming = self.naming.clone();
         match step {
             Step::OpenChannel { channel } => self.open(*channel),
+            Step::Publish { channel, messages } => self.publish(*channel, messages),
+            Step::Subscribe { channel, queue, tag, prefetch, is_no_ack, arguments } => {
+                self.subscribe(*channel, *queue, *tag, *prefetch, *is_no_ack, arguments)
+            }
+            Step::Cancel { channel, pick } => self.cancel(*channel, *pick),
+            Step::Get { channel, queue, is_no_ack } => {
+                let queue_name = self.naming.queue(*queue);
+                let method = Method::Get { queue: queue_name, is_no_ack: *is_no_ack };
+                self.ask(*channel, Asked::Get { queue: *queue, is_no_ack: *is_no_ack }, method)
+            }
+            Step::Settle { channel, pick, is_multiple, how } => {
+                self.settle(*channel, *pick, *is_multiple, *how)
+            }
+            Step::SettleUnknown { channel } => {
+                vec![Action::Send(*channel, Method::Ack { delivery_tag: 9999, is_multiple: false })]
+            }
+            Step::CloseChannel { channel } => match self.channels.get_mut(channel) {
+                Some(open) => {
+                    open.asked.push_back(Asked::Close);
+                    vec![Action::Send(*channel, Method::CloseChannel)]
+                }
+                None => Vec::new(),
+            },
+            Step::CloseConnection { connection } => {
+                self.disconnect(*connection, Action::Close(*connection))
+            }
+            Step::CutConnection { connection } => {
+                self.disconnect(*connection, Action::Cut(*connection))
+            }
+            Step::PassTime => Vec::new(),
+            // Older versions end the connection instead.
+            Step::DeleteQueue { channel, if_empty: true, .. }
+                if self.have_rivals(CHANNELS[*channel].0) =>
+            {
+                Vec::new()
+            }
+            Step::DeclareQueue { .. }
+            | Step::DeclareOddQueue { .. }
+            | Step::LookAtQueue { .. }
+            | Step::Purge { .. }
+            | Step::DeleteQueue { .. } => self.change_queue(step),
+            Step::DeclareExchange { .. }
+            | Step::DeleteExchange { .. }
+            | Step::Bind { .. }
+            | Step::Unbind { .. }
+            | Step::BindExchange { .. } => self.change_exchange(step),
+            Step::SetPolicy { queue, definition } if self.queues.contains(queue) => {
+                vec![Action::SetPolicy(*queue, self.naming.queue_table(*queue, definition))]
+            }
+            Step::ClearPolicy { queue } if self.queues.contains(queue) => {
+                vec![Action::ClearPolicy(*queue)]
+            }
+            Step::SetPolicy { .. } | Step::ClearPolicy { .. } => Vec::new(),
+        }
+    }
+
+    fn change_queue(&mut self, step: &Step) -> Vec<Action> {
+        let naming = self.naming.clone();
+        match step {
             Step::DeclareQueue { channel, queue, arguments } => {
                 let method = declare(&naming, *queue, false, naming.queue_table(*queue, arguments));
                 self.ask(*channel, Asked::Declare(*queue), method)
@@ -136,6 +194,21 @@ impl Clients {
                 let method = declare(&naming, *queue, true, FieldTable::default());
                 self.ask(*channel, Asked::Declare(*queue), method)
             }
+            Step::Purge { channel, queue } => {
+                self.ask(*channel, Asked::Other, Method::PurgeQueue { queue: naming.queue(*queue) })
+            }
+            Step::DeleteQueue { channel, queue, if_empty } => {
+                let method =
+                    Method::DeleteQueue { queue: naming.queue(*queue), if_empty: *if_empty };
+                self.ask(*channel, Asked::Delete(*queue), method)
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn change_exchange(&mut self, step: &Step) -> Vec<Action> {
+        let naming = self.naming.clone();
+        match step {
             Step::DeclareExchange { channel, exchange, kind, arguments } => {
                 let method = Method::DeclareExchange {
                     exchange: naming.exchange(Some(*exchange)),
@@ -181,56 +254,7 @@ impl Clients {
                 };
                 self.ask(*channel, Asked::Other, method)
             }
-            Step::Publish { channel, messages } => self.publish(*channel, messages),
-            Step::Subscribe { channel, queue, tag, prefetch, is_no_ack, arguments } => {
-                self.subscribe(*channel, *queue, *tag, *prefetch, *is_no_ack, arguments)
-            }
-            Step::Cancel { channel, pick } => self.cancel(*channel, *pick),
-            Step::Get { channel, queue, is_no_ack } => {
-                let method = Method::Get { queue: naming.queue(*queue), is_no_ack: *is_no_ack };
-                self.ask(*channel, Asked::Get { queue: *queue, is_no_ack: *is_no_ack }, method)
-            }
-            Step::Settle { channel, pick, is_multiple, how } => {
-                self.settle(*channel, *pick, *is_multiple, *how)
-            }
-            Step::SettleUnknown { channel } => {
-                vec![Action::Send(*channel, Method::Ack { delivery_tag: 9999, is_multiple: false })]
-            }
-            Step::CloseChannel { channel } => match self.channels.get_mut(channel) {
-                Some(open) => {
-                    open.asked.push_back(Asked::Close);
-                    vec![Action::Send(*channel, Method::CloseChannel)]
-                }
-                None => Vec::new(),
-            },
-            Step::CloseConnection { connection } => {
-                self.disconnect(*connection, Action::Close(*connection))
-            }
-            Step::CutConnection { connection } => {
-                self.disconnect(*connection, Action::Cut(*connection))
-            }
-            Step::PassTime => Vec::new(),
-            Step::Purge { channel, queue } => {
-                self.ask(*channel, Asked::Other, Method::PurgeQueue { queue: naming.queue(*queue) })
-            }
-            // Older versions end the connection instead.
-            Step::DeleteQueue { channel, if_empty: true, .. }
-                if self.have_rivals(CHANNELS[*channel].0) =>
-            {
-                Vec::new()
-            }
-            Step::DeleteQueue { channel, queue, if_empty } => {
-                let method =
-                    Method::DeleteQueue { queue: naming.queue(*queue), if_empty: *if_empty };
-                self.ask(*channel, Asked::Delete(*queue), method)
-            }
-            Step::SetPolicy { queue, definition } if self.queues.contains(queue) => {
-                vec![Action::SetPolicy(*queue, naming.queue_table(*queue, definition))]
-            }
-            Step::ClearPolicy { queue } if self.queues.contains(queue) => {
-                vec![Action::ClearPolicy(*queue)]
-            }
-            Step::SetPolicy { .. } | Step::ClearPolicy { .. } => Vec::new(),
+            _ => Vec::new(),
         }
     }
 
@@ -315,7 +339,7 @@ impl Clients {
         };
         actions.extend(self.ask(channel, Asked::Other, method));
         if let Some(open) = self.channels.get_mut(&channel) {
-            open.subscriptions.insert(tag, Subscription { queue, is_no_ack });
+            open.subscriptions.insert(tag, KnownConsumer { queue, is_no_ack });
         }
         actions
     }
@@ -411,6 +435,10 @@ impl Clients {
         let Some(channel) = CHANNELS.iter().position(|it| *it == (connection, number)) else {
             return vec![(Stream::Connection(connection), self.see_connection(connection, event))];
         };
+        self.see_on_channel(channel, event)
+    }
+
+    fn see_on_channel(&mut self, channel: Index, event: Event) -> Vec<(Stream, Saw)> {
         let Some(open) = self.channels.get_mut(&channel) else {
             return vec![(
                 Stream::Channel(channel),
@@ -418,52 +446,18 @@ impl Clients {
             )];
         };
         let naming = &self.naming;
-        let here = Stream::Channel(channel);
         match event {
-            Event::Done => match open.asked.pop_front() {
-                Some(Asked::Close) => {
-                    self.channels.remove(&channel);
-                    vec![(here, Saw::Done)]
-                }
-                Some(_) => vec![(here, Saw::Done)],
-                None => vec![(here, Saw::Other("an answer to no question".to_owned()))],
-            },
-            Event::Subscribed { consumer_tag: tag } => {
-                open.asked.pop_front();
-                vec![(Stream::Subscription(channel, tag.to_string()), Saw::Subscribed)]
-            }
-            Event::Queue { messages, consumers, queue } => {
-                match open.asked.pop_front() {
-                    Some(Asked::Declare(index)) if naming.queue(index) == queue => {
-                        self.queues.insert(index)
-                    }
-                    other => {
-                        return vec![(
-                            here,
-                            Saw::Other(format!("{queue} declared, asked for {other:?}")),
-                        )];
-                    }
-                };
-                vec![(here, Saw::Declared { ready: messages, consumers })]
-            }
-            Event::Removed { messages } => {
-                if let Some(Asked::Delete(queue)) = open.asked.pop_front() {
-                    self.queues.remove(&queue);
-                }
-                vec![(here, Saw::Removed { messages })]
-            }
-            Event::Empty => {
-                open.asked.pop_front();
-                vec![(here, Saw::Empty)]
-            }
-            Event::Got { delivery, messages } => {
-                if let Some(Asked::Get { queue, is_no_ack: false }) = open.asked.pop_front() {
-                    open.held.push(Held::new(queue, &delivery, None));
-                }
-                vec![(here, Saw::Got { copy: copy(naming, &delivery), left: messages })]
+            Event::Done
+            | Event::Subscribed { .. }
+            | Event::Queue { .. }
+            | Event::Removed { .. }
+            | Event::Empty
+            | Event::Got { .. } => {
+                let asked = open.asked.pop_front();
+                vec![self.see_answer(channel, asked, event)]
             }
             Event::Delivered { consumer_tag: consumer, delivery } => {
-                if let Some(Subscription { queue, is_no_ack: false }) =
+                if let Some(KnownConsumer { queue, is_no_ack: false }) =
                     open.subscriptions.get(consumer.as_str())
                 {
                     open.held.push(Held::new(*queue, &delivery, Some(consumer.clone())));
@@ -478,14 +472,8 @@ impl Clients {
                 vec![(Stream::Subscription(channel, tag.to_string()), Saw::Cancelled)]
             }
             Event::Returned { code, text, exchange, routing_key, properties, body } => {
-                let copy = Copy::new(
-                    naming,
-                    false,
-                    exchange.as_str(),
-                    routing_key.as_str(),
-                    &properties,
-                    &body,
-                );
+                let (exchange, key) = (exchange.as_str(), routing_key.as_str());
+                let copy = Copy::new(naming, false, exchange, key, &properties, &body);
                 let stream = Stream::Published(channel, copy.message.clone());
                 vec![(stream, Saw::Returned { code, text: naming.normalised(&text), copy })]
             }
@@ -497,12 +485,53 @@ impl Clients {
             }
             Event::Closed { code, text } => {
                 self.channels.remove(&channel);
-                vec![(here, Saw::Closed { code, text: self.naming.normalised(&text) })]
+                let text = self.naming.normalised(&text);
+                vec![(Stream::Channel(channel), Saw::Closed { code, text })]
             }
             Event::Cut | Event::Blocked { .. } | Event::Unblocked => {
-                vec![(here, Saw::Other(format!("{event:?}")))]
+                vec![(Stream::Channel(channel), Saw::Other(format!("{event:?}")))]
             }
         }
+    }
+
+    fn see_answer(&mut self, channel: Index, asked: Option<Asked>, answer: Event) -> (Stream, Saw) {
+        let saw = match (answer, asked) {
+            (Event::Done, Some(Asked::Close)) => {
+                self.channels.remove(&channel);
+                Saw::Done
+            }
+            (Event::Done, Some(_)) => Saw::Done,
+            (Event::Done, None) => Saw::Other("an answer to no question".to_owned()),
+            (Event::Subscribed { consumer_tag: tag }, _) => {
+                return (Stream::Subscription(channel, tag.to_string()), Saw::Subscribed);
+            }
+            (Event::Queue { messages, consumers, queue }, Some(Asked::Declare(index)))
+                if self.naming.queue(index) == queue =>
+            {
+                self.queues.insert(index);
+                Saw::Declared { ready: messages, consumers }
+            }
+            (Event::Queue { queue, .. }, other) => {
+                Saw::Other(format!("{queue} declared, asked for {other:?}"))
+            }
+            (Event::Removed { messages }, asked) => {
+                if let Some(Asked::Delete(queue)) = asked {
+                    self.queues.remove(&queue);
+                }
+                Saw::Removed { messages }
+            }
+            (Event::Empty, _) => Saw::Empty,
+            (Event::Got { delivery, messages }, asked) => {
+                if let Some(Asked::Get { queue, is_no_ack: false }) = asked
+                    && let Some(open) = self.channels.get_mut(&channel)
+                {
+                    open.held.push(Held::new(queue, &delivery, None));
+                }
+                Saw::Got { copy: copy(&self.naming, &delivery), left: messages }
+            }
+            (other, _) => Saw::Other(format!("{other:?}")),
+        };
+        (Stream::Channel(channel), saw)
     }
 
     fn see_connection(&mut self, connection: Index, event: Event) -> Saw {

@@ -257,10 +257,10 @@ impl fmt::Display for Script {
     }
 }
 
-impl fmt::Display for Step {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Step {
+    /// A step that changes queues, exchanges or bindings.
+    fn fmt_topology(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::OpenChannel { channel } => write!(f, "c{channel} is opened"),
             Self::DeclareQueue { channel, queue, arguments } => {
                 write!(f, "c{channel} declares queue q{queue}{}", Listed(arguments))
             }
@@ -293,6 +293,33 @@ impl fmt::Display for Step {
             Self::DeleteExchange { channel, exchange } => {
                 write!(f, "c{channel} deletes exchange x{exchange}")
             }
+            Self::Purge { channel, queue } => write!(f, "c{channel} purges q{queue}"),
+            Self::DeleteQueue { channel, queue, if_empty } => {
+                write!(
+                    f,
+                    "c{channel} deletes queue q{queue}{}",
+                    if *if_empty { " if it is empty" } else { "" }
+                )
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OpenChannel { channel } => write!(f, "c{channel} is opened"),
+            Self::DeclareQueue { .. }
+            | Self::DeclareOddQueue { .. }
+            | Self::LookAtQueue { .. }
+            | Self::DeclareExchange { .. }
+            | Self::Bind { .. }
+            | Self::Unbind { .. }
+            | Self::BindExchange { .. }
+            | Self::DeleteExchange { .. }
+            | Self::Purge { .. }
+            | Self::DeleteQueue { .. } => self.fmt_topology(f),
             Self::Publish { channel, messages } => {
                 write!(f, "c{channel} publishes")?;
                 messages.iter().try_for_each(|message| write!(f, " {message};"))
@@ -325,14 +352,6 @@ impl fmt::Display for Step {
             Self::CloseConnection { connection } => write!(f, "connection {connection} is closed"),
             Self::CutConnection { connection } => write!(f, "connection {connection} is cut"),
             Self::PassTime => write!(f, "time passes"),
-            Self::Purge { channel, queue } => write!(f, "c{channel} purges q{queue}"),
-            Self::DeleteQueue { channel, queue, if_empty } => {
-                write!(
-                    f,
-                    "c{channel} deletes queue q{queue}{}",
-                    if *if_empty { " if it is empty" } else { "" }
-                )
-            }
             Self::SetPolicy { queue, definition } => {
                 write!(f, "q{queue} gets the policy{}", Listed(definition))
             }

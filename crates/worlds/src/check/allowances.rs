@@ -9,7 +9,7 @@ use super::{Checker, TOLERANCE};
 use crate::network::Conditions;
 use crate::run::Outcome;
 use crate::scenario::{
-    AttemptEnd, Fault, FaultKind, LONG_TIMEOUT, MessagePlan, Place, QueuePlan, Scenario,
+    AffectedQueues, AttemptEnd, Fault, FaultKind, LONG_TIMEOUT, MessagePlan, QueuePlan, Scenario,
 };
 
 /// How far away the broker may be for a message that kills to be parked alone.
@@ -36,8 +36,8 @@ impl Checker<'_> {
     pub(super) fn is_beside_full_queues(&self, message: usize) -> bool {
         let (queues, own) = (&self.scenario.queues, self.queue_of(message));
         let is_beside = |fault: &Fault| match fault.kind {
-            FaultKind::Full { place: Place::Work(full), .. }
-            | FaultKind::SilentLeader { place: Place::Work(full), .. } => {
+            FaultKind::Full { queues: AffectedQueues::Work(full), .. }
+            | FaultKind::SilentLeader { queues: AffectedQueues::Work(full), .. } => {
                 let full = &queues[full];
                 full.name != own.name && (full.has_own_wait_queues() || own.has_own_wait_queues())
             }

@@ -5,7 +5,7 @@ use rehop_simulator::Time;
 
 use super::{Checker, Promise, TOLERANCE};
 use crate::record::AttemptId;
-use crate::scenario::{AttemptEnd, FaultKind, Place};
+use crate::scenario::{AffectedQueues, AttemptEnd, FaultKind};
 
 impl Checker<'_> {
     pub(super) fn check_order(&mut self, at: Time, message: usize, queued: &[usize]) {
@@ -49,7 +49,7 @@ impl Checker<'_> {
     pub(super) fn is_silent(&self, message: usize, at: Time) -> bool {
         let queue = self.scenario.messages[message].queue;
         self.scenario.faults.iter().any(|fault| match fault.kind {
-            FaultKind::SilentLeader { place: Place::Work(silent), lasts } => {
+            FaultKind::SilentLeader { queues: AffectedQueues::Work(silent), lasts } => {
                 silent == queue && fault.at <= at && at <= fault.at + lasts + TOLERANCE
             }
             _ => false,

@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::{Process, errors};
 
 /// The answer to a method.
-pub(super) type Answer = lapin::Result<Event>;
+pub(super) type MethodReply = lapin::Result<Event>;
 
 /// The client's end of a connection.
 pub(super) struct End {
@@ -49,7 +49,7 @@ pub(super) struct ChannelEnd {
     pub(super) error: Option<Error>,
     pub(super) is_closing: bool,
     /// Who waits for the answers to come, in their order.
-    pub(super) awaiting: VecDeque<oneshot::Sender<Answer>>,
+    pub(super) awaiting: VecDeque<oneshot::Sender<MethodReply>>,
     pub(super) consumers: BTreeMap<ShortString, mpsc::UnboundedSender<lapin::Result<Delivery>>>,
     pub(super) tags: u32,
     pub(super) is_confirming: bool,

@@ -25,7 +25,7 @@ pub(crate) use dialer::Dialer;
 pub use oddities::{OddCopy, Oddity, Replayed};
 pub(crate) use state::Arrival;
 pub use state::Conditions;
-use state::State;
+use state::NetworkState;
 
 /// A process of a world: one run of a service or a tool, from its start to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -57,7 +57,7 @@ impl Process {
 pub(crate) struct Network(Arc<Shared>);
 
 struct Shared {
-    state: Mutex<State>,
+    state: Mutex<NetworkState>,
     epoch: Instant,
     /// Something is due sooner than the pump believes.
     sooner: Notify,
@@ -66,7 +66,7 @@ struct Shared {
 impl Network {
     /// Connects processes to this broker. What the conditions leave open follows from the seed.
     pub(crate) fn new(broker: Broker, conditions: Conditions, seed: u64) -> Self {
-        let state = Mutex::new(State::new(broker, conditions, seed));
+        let state = Mutex::new(NetworkState::new(broker, conditions, seed));
         let network =
             Self(Arc::new(Shared { state, epoch: Instant::now(), sooner: Notify::new() }));
         let pumped = network.clone();
@@ -163,7 +163,7 @@ impl Network {
         self.lock().replays().iter().any(|replayed| replayed.message == message)
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut State, Time) -> T) -> T {
+    fn change<T>(&self, change: impl FnOnce(&mut NetworkState, Time) -> T) -> T {
         let now = self.now();
         let mut state = self.lock();
         let result = change(&mut state, now);
@@ -177,7 +177,7 @@ impl Network {
         result
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, NetworkState> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -9,10 +9,10 @@ use lapin::message::Delivery;
 use lapin::types::ShortString;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use rehop_simulator::{Broker, ChannelNumber, ConnectionId, Event, Method, Time};
+use rehop_simulator::{Broker, ChannelNumber, ConnectionId, Event, Method, Sent, Time};
 use tokio::sync::{mpsc, oneshot};
 
-use super::ends::{Answer, ChannelEnd, End};
+use super::ends::{ChannelEnd, End, MethodReply};
 use super::oddities::{OddCopy, Oddity, Replayed, without_history};
 use super::parcel::{Load, Parcel};
 use super::{Process, errors};
@@ -51,7 +51,7 @@ impl Default for Conditions {
 /// The most channels of a connection, as RabbitMQ has it by default.
 pub(super) const CHANNEL_MAX: u16 = 2047;
 
-pub(super) struct State {
+pub(super) struct NetworkState {
     pub(super) broker: Broker,
     pub(super) sleeping_until: Option<Time>,
     conditions: Conditions,
@@ -62,7 +62,7 @@ pub(super) struct State {
     /// Processes that are gone.
     killed: Vec<Process>,
     /// Where each message was delivered to each process last.
-    delivered: HashMap<(Process, String), Place>,
+    delivered: HashMap<(Process, String), ChannelKey>,
     /// Copies that should not have been sent as they were.
     odd_copies: Vec<OddCopy>,
     /// What operators have sent back.
@@ -84,9 +84,9 @@ pub(crate) struct Arrival {
 }
 
 /// A channel, by its connection, its number, and what tells it from others of that number.
-type Place = (ConnectionId, ChannelNumber, u64);
+type ChannelKey = (ConnectionId, ChannelNumber, u64);
 
-impl State {
+impl NetworkState {
     pub(super) fn new(mut broker: Broker, conditions: Conditions, seed: u64) -> Self {
         broker.delivery_lag = conditions.delivery_lag;
         Self {
@@ -219,7 +219,7 @@ impl State {
         (number, key): (ChannelNumber, u64),
         method: Method,
         now: Time,
-    ) -> Result<oneshot::Receiver<Answer>, Error> {
+    ) -> Result<oneshot::Receiver<MethodReply>, Error> {
         let channel =
             self.channel(connection, number, key).ok_or_else(errors::channel_is_closed)?;
         if let Some(error) = &channel.error {
@@ -321,7 +321,7 @@ impl State {
         &mut self,
         connection: ConnectionId,
         now: Time,
-    ) -> Result<(ChannelNumber, u64, oneshot::Receiver<Answer>), Error> {
+    ) -> Result<(ChannelNumber, u64, oneshot::Receiver<MethodReply>), Error> {
         let key = self.parcels;
         let end = self.ends.get_mut(&connection).ok_or_else(errors::connection_is_closed)?;
         if let Some(error) = &end.error {
@@ -467,46 +467,7 @@ impl State {
                     self.collect(now);
                 }
             }
-            Load::ToClient(sent) => {
-                if let Some(end) = self.ends.get_mut(&sent.connection)
-                    && (!end.is_silent
-                        || matches!(sent.event, Event::Cut | Event::Closed { .. })
-                            && end.is_forgotten)
-                {
-                    if let Event::Delivered { delivery, .. } | Event::Got { delivery, .. } =
-                        &sent.event
-                        && let Some(message) = delivery.properties.message_id()
-                        && let Some(channel) = end.channels.get_mut(&sent.channel)
-                    {
-                        channel.unsettled.insert(delivery.tag);
-                        let place = (sent.connection, sent.channel, channel.key);
-                        let (process, message, held) =
-                            (end.process, message.to_string(), channel.unsettled.len());
-                        let is_redelivered = delivery.is_redelivered;
-                        self.arrivals.push(Arrival {
-                            at: now,
-                            process,
-                            message: message.clone(),
-                            is_redelivered,
-                            held,
-                        });
-                        self.delivered.insert((process, message), place);
-                    }
-                    // 4.3 says only that it has cancelled, as it does when a queue is deleted.
-                    let is_timeout = match &sent.event {
-                        Event::Closed { text, .. } => {
-                            text.contains("delivery acknowledgement on channel")
-                        }
-                        Event::Cancelled { .. } => true,
-                        _ => false,
-                    };
-                    self.timeouts.extend(is_timeout.then_some(now));
-                    let is_unblocked = end.receive(sent, now);
-                    if is_unblocked {
-                        self.release_held(now);
-                    }
-                }
-            }
+            Load::ToClient(sent) => self.arrive_at_client(sent, now),
             Load::Close(connection) => {
                 let is_silent = self.ends.get(&connection).is_none_or(|end| end.is_silent);
                 if !is_silent {
@@ -524,6 +485,42 @@ impl State {
                     end.fail(&error, now);
                 }
             }
+        }
+    }
+
+    fn arrive_at_client(&mut self, sent: Sent, now: Time) {
+        let Some(end) = self.ends.get_mut(&sent.connection) else { return };
+        let is_end = matches!(sent.event, Event::Cut | Event::Closed { .. });
+        if end.is_silent && !(is_end && end.is_forgotten) {
+            return;
+        }
+        if let Event::Delivered { delivery, .. } | Event::Got { delivery, .. } = &sent.event
+            && let Some(message) = delivery.properties.message_id()
+            && let Some(channel) = end.channels.get_mut(&sent.channel)
+        {
+            channel.unsettled.insert(delivery.tag);
+            let key = (sent.connection, sent.channel, channel.key);
+            let (process, message, held) =
+                (end.process, message.to_string(), channel.unsettled.len());
+            let is_redelivered = delivery.is_redelivered;
+            self.arrivals.push(Arrival {
+                at: now,
+                process,
+                message: message.clone(),
+                is_redelivered,
+                held,
+            });
+            self.delivered.insert((process, message), key);
+        }
+        // 4.3 says only that it has cancelled, as it does when a queue is deleted.
+        let is_timeout = match &sent.event {
+            Event::Closed { text, .. } => text.contains("delivery acknowledgement on channel"),
+            Event::Cancelled { .. } => true,
+            _ => false,
+        };
+        self.timeouts.extend(is_timeout.then_some(now));
+        if end.receive(sent, now) {
+            self.release_held(now);
         }
     }
 

@@ -8,7 +8,7 @@ use rehop_testing::{Proxy, eventually};
 use super::kills::{BEGUN, SLOWLY, Stage, finish, handle_all, lab};
 use super::{IN_FLIGHT, MESSAGES};
 use crate::evidence::lasts;
-use crate::expectation::{Cause, Place};
+use crate::expectation::{Cause, Fate};
 use crate::ground::{Ground, SOON};
 use crate::ledger::{Account, Allowed};
 use crate::operator::{Action, Manner};
@@ -72,7 +72,7 @@ async fn killed_giving_back(ground: &Ground, back: u32) -> Account {
     let lab = lab(ground, &format!("op-back-{back}")).await;
     for _ in 0..2 {
         let left = lab.park(HALF / 2, Does::Permanent).await;
-        lab.expect(left, Place::Parked(Cause::Permanent));
+        lab.expect(left, Fate::Parked(Cause::Permanent));
         lab.park(HALF / 2, Does::Succeed).await;
     }
     let action = Action::Replay(Manner {

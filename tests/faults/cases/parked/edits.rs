@@ -7,7 +7,7 @@ use rehop_testing::{Client, eventually};
 
 use super::kills::{Stage, handle_all, lab};
 use crate::evidence::lasts;
-use crate::expectation::{Cause, Place};
+use crate::expectation::{Cause, Fate};
 use crate::ground::{Ground, SOON};
 use crate::lab::Lab;
 use crate::ledger::{Account, Allowed};
@@ -28,14 +28,14 @@ const TRIALS: usize = 60;
 pub(crate) async fn in_an_edit(ground: Ground) -> Account {
     let lab = lab(&ground, "op-edit").await;
     let bystanders = lab.park(5, Does::Permanent).await;
-    lab.expect(bystanders.clone(), Place::Parked(Cause::Permanent));
+    lab.expect(bystanders.clone(), Fate::Parked(Cause::Permanent));
     let (client, mut kills, mut edited) = (lab.client().await, 0, Vec::new());
     for wanted in [UNSENT, ORIGINAL_KEPT, EDITED_SENT, ACKED] {
         let mut left = None;
         while left != Some(wanted) {
             assert!(kills < TRIALS, "{wanted:?} was met by one of {kills} kills");
             let id = lab.park(1, Does::Permanent).await.start;
-            lab.expect(id..id + 1, Place::Handled);
+            lab.expect(id..id + 1, Fate::Handled);
             edited.push(id);
             left = Some(edit_killed(&lab, &client, id, wanted).await);
             kills += 1;

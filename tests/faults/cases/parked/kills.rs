@@ -8,7 +8,7 @@ use rehop_testing::{Client, Proxy, ProxyConnection, eventually};
 
 use super::{IN_FLIGHT, MESSAGES};
 use crate::evidence::{between, lasts, quiet};
-use crate::expectation::{Cause, Place};
+use crate::expectation::{Cause, Fate};
 use crate::ground::{Ground, SOON};
 use crate::lab::Lab;
 use crate::ledger::{Account, Allowed};
@@ -201,7 +201,7 @@ pub(crate) async fn in_a_discard(ground: Ground) -> Account {
     for (step, in_flight) in STEPS {
         let lab = lab(&ground, &format!("op-discard-{step:?}")).await;
         let ids = lab.park(MESSAGES, Does::Succeed).await;
-        lab.expect(ids, Place::Discarded);
+        lab.expect(ids, Fate::Discarded);
         killed(&lab, step, &Action::Discard { in_flight }, [&lab.parked(), &lab.discarded()]).await;
         sum.add(&close(&lab, step, in_flight.map_or(IN_FLIGHT, usize::from)).await);
     }
@@ -213,7 +213,7 @@ pub(crate) async fn in_a_restore(ground: Ground) -> Account {
     for step in [Step::Send, Step::Confirm, Step::Ack, Step::Stop] {
         let lab = lab(&ground, &format!("op-restore-{step:?}")).await;
         let ids = lab.park(MESSAGES, Does::Succeed).await;
-        lab.expect(ids, Place::Parked(Cause::Permanent));
+        lab.expect(ids, Fate::Parked(Cause::Permanent));
         lab.operator()
             .discard(&DiscardRequest::default(), |_| {}, std::future::pending())
             .await
@@ -232,7 +232,7 @@ pub(crate) async fn in_an_import(ground: Ground) -> Account {
     for step in [Step::Send, Step::Confirm] {
         let lab = lab(&ground, &format!("op-import-{step:?}")).await;
         let ids = lab.park(MESSAGES, Does::Succeed).await;
-        lab.expect(ids, Place::Parked(Cause::Permanent));
+        lab.expect(ids, Fate::Parked(Cause::Permanent));
         let (client, lines) = (lab.client().await, lab.file("exported.jsonl"));
         let mut text = String::new();
         let export = |message: Exported| {

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::{IN_FLIGHT, MESSAGES};
 use crate::evidence::{Policy, Witness};
-use crate::expectation::{Cause, Place};
+use crate::expectation::{Cause, Fate};
 use crate::ground::{Ground, SOON};
 use crate::lab::Lab;
 use crate::ledger::{Account, Allowed};
@@ -110,7 +110,7 @@ pub(crate) async fn consumer_still_fails(ground: Ground) -> Account {
     const CANARY: usize = 5;
     let lab = lab_with(&ground, "op-fails", Does::Permanent).await;
     // Most are not attempted.
-    lab.expect(1..MESSAGES as u64 + 1, Place::Parked(Cause::Permanent));
+    lab.expect(1..MESSAGES as u64 + 1, Fate::Parked(Cause::Permanent));
     let mut service = lab.service();
     let mut request = everything();
     (request.ramp, request.follow) = (RampSettings::default(), SOON);
@@ -222,8 +222,8 @@ pub(crate) async fn parked_queue_is_deleted(ground: Ground) -> Account {
     );
     lab.settled(SOON).await;
     service.stop().await;
-    let account = lab.close(Allowed::nothing().or(Place::Stray)).await;
-    assert!(account.count(Place::Stray) > 0, "the parked queue was missing: {account}");
+    let account = lab.close(Allowed::nothing().or(Fate::Stray)).await;
+    assert!(account.count(Fate::Stray) > 0, "the parked queue was missing: {account}");
     account
 }
 

@@ -7,7 +7,7 @@ use humantime::format_duration;
 use super::limits::source;
 use super::{is_present, queue};
 use crate::doctor::check::Check;
-use crate::doctor::observed::{Management, Observed, QueueDetails, Subscription};
+use crate::doctor::observed::{ConsumerDetails, Management, Observed, QueueDetails};
 use crate::doctor::report::Finding;
 use crate::doctor::subject::Subject;
 use rehop::internals::QueueConfig;
@@ -63,7 +63,7 @@ fn enforced_timeout(
 ) -> Option<Duration> {
     let of_queue =
         details.smaller_number("consumer-timeout").and_then(|millis| u64::try_from(millis).ok());
-    let of_consumer = |subscription: &Subscription| match subscription.asked_timeout() {
+    let of_consumer = |subscription: &ConsumerDetails| match subscription.asked_timeout() {
         Some(asked) if obeys_consumers => Some(asked),
         _ => of_queue.into_iter().chain(subscription.consumer_timeout).min(),
     };

@@ -5,7 +5,7 @@ use super::queue;
 use super::taken_over::policy;
 use crate::doctor::check::Check;
 use crate::doctor::dead_letters::{WayBack, ways};
-use crate::doctor::observed::{Management, Observed, Place, QueueDetails};
+use crate::doctor::observed::{Management, Object, Observed, QueueDetails};
 use crate::doctor::report::Finding;
 use crate::doctor::routing::Share;
 use crate::doctor::subject::Subject;
@@ -69,8 +69,8 @@ fn leads_wrong(
     }
     let ways = ways(&wanted.name, management, &subject.names)?;
     let is_own =
-        |place: &Place| matches!(place, Place::Exchange(name) if subject.is_own_exchange(name));
-    let is_absent = |place: &Place| management.absent.contains(place) && !is_own(place);
+        |object: &Object| matches!(object, Object::Exchange(name) if subject.is_own_exchange(name));
+    let is_absent = |object: &Object| management.absent.contains(object) && !is_own(object);
     match ways.back {
         Some(way) => Some(cycle(wanted, details, &way, subject)),
         None if !ways.arrive && ways.unknown.iter().all(is_absent) => {
@@ -84,7 +84,7 @@ fn leads_wrong(
 /// broker drops it, or holds it in the queue from which it should go on (3.10, 4.0 and 4.3). A
 /// rejected message is not in one, and comes round forever.
 fn cycle(wanted: &Queue, details: &QueueDetails, way: &WayBack, subject: &Subject) -> Finding {
-    let by: String = way.through.iter().skip(1).map(|place| format!(", by {place}")).collect();
+    let by: String = way.through.iter().skip(1).map(|object| format!(", by {object}")).collect();
     let depends = match way.share {
         Share::All => "",
         Share::Part | Share::Nothing => ", depending on a message's routing key and headers",
@@ -138,7 +138,7 @@ fn policy_for(wanted: &Queue, details: &QueueDetails, subject: &Subject) -> Stri
 
 /// Where the queue dead-letters to.
 fn target(details: &QueueDetails) -> String {
-    let exchange = Place::Exchange(details.dead_letter_exchange().unwrap_or_default().to_owned());
+    let exchange = Object::Exchange(details.dead_letter_exchange().unwrap_or_default().to_owned());
     let key =
         details.text("dead-letter-routing-key").map(|key| format!(" with the routing key {key:?}"));
     format!("{exchange}{}", key.unwrap_or_default())

@@ -7,9 +7,9 @@ use humantime::format_duration;
 use super::queue;
 use crate::doctor::check::Check;
 use crate::doctor::observed::Observed;
-use crate::doctor::prune::{self, Prunable, Verdict};
 use crate::doctor::report::Finding;
 use crate::doctor::subject::Subject;
+use crate::doctor::unused::{self, Prunable, Verdict};
 use rehop::Timestamp;
 use rehop::topology::Role;
 
@@ -71,7 +71,7 @@ pub(super) fn check(subject: &Subject, seen: &Observed, now: Timestamp) -> Vec<F
 
 fn unused(subject: &Subject, seen: &Observed) -> Vec<Finding> {
     let Some(management) = &seen.management else { return Vec::new() };
-    let all = prune::unused(&subject.names, &subject.wait_queues(), management);
+    let all = unused::unused(&subject.names, &subject.wait_queues(), management);
     // Exchanges of a ladder go with its queues.
     let queues = all.into_iter().filter(|unused| unused.object == Prunable::Queue);
     let found = queues.filter_map(|unused| {

@@ -12,7 +12,7 @@ mod shared_waits;
 mod taken_over;
 
 use super::check::Check;
-use super::observed::{Observed, State};
+use super::observed::{Existence, Observed};
 use super::report::Finding;
 use super::subject::Subject;
 use rehop::Timestamp;
@@ -51,7 +51,7 @@ fn queue(name: &str) -> String {
 
 /// Whether a queue can be looked at.
 fn is_present(seen: &Observed, queue: &str) -> bool {
-    seen.queues.get(queue).is_some_and(|queue| matches!(queue.state, State::Present { .. }))
+    seen.queues.get(queue).is_some_and(|queue| matches!(queue.existence, Existence::Present { .. }))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::{is_present, queue};
 use crate::doctor::check::Check;
 use crate::doctor::observed::{
-    BindingDetails, Difference, Observed, State, differences, exchange_differences, same,
+    BindingDetails, Difference, Existence, Observed, differences, exchange_differences, same,
 };
 use crate::doctor::report::Finding;
 use crate::doctor::subject::Subject;
@@ -24,17 +24,17 @@ pub(super) fn check(subject: &Subject, seen: &Observed) -> Vec<Finding> {
     for exchange in &subject.topology.exchanges {
         let details = seen.management.as_ref().and_then(|it| it.exchanges.get(&exchange.name));
         let different = details.map(|details| exchange_differences(exchange, details));
-        let state = seen.exchanges.get(&exchange.name);
-        of_state(
+        let existence = seen.exchanges.get(&exchange.name);
+        of_existence(
             &format!("exchange {:?}", exchange.name),
             Check::ExchangeMissing,
-            state,
+            existence,
             different,
             &mut found,
         );
     }
     for name in subject.foreign_exchanges() {
-        if seen.exchanges.get(name) == Some(&State::Missing) {
+        if seen.exchanges.get(name) == Some(&Existence::Missing) {
             let remedy = "declare it as its publishers do, or correct `bindings` in the settings";
             found.push(Finding::new(
                 Check::ExchangeMissing,
@@ -52,8 +52,8 @@ pub(super) fn check(subject: &Subject, seen: &Observed) -> Vec<Finding> {
             }
             _ => Some(Vec::new()),
         };
-        let state = seen.queues.get(&wanted.name).map(|queue| &queue.state);
-        of_state(&queue(&wanted.name), Check::QueueMissing, state, different, &mut found);
+        let existence = seen.queues.get(&wanted.name).map(|queue| &queue.existence);
+        of_existence(&queue(&wanted.name), Check::QueueMissing, existence, different, &mut found);
     }
     found.extend(missing_bindings(subject, seen).map(|binding| {
         let object =
@@ -84,24 +84,24 @@ const MISSING: &str = "it does not exist";
 /// `different` is what the management API showed. Without it, the broker's own comparison counts,
 /// and also where that alone finds something: which arguments the broker compares depends on its
 /// version.
-fn of_state(
+fn of_existence(
     object: &str,
     missing: Check,
-    state: Option<&State>,
+    existence: Option<&Existence>,
     different: Option<Vec<Difference>>,
     found: &mut Vec<Finding>,
 ) {
-    match state {
+    match existence {
         None => {}
-        Some(State::Missing) => found.push(Finding::new(missing, object, MISSING, DECLARE)),
-        Some(State::Unavailable { problem }) => {
+        Some(Existence::Missing) => found.push(Finding::new(missing, object, MISSING, DECLARE)),
+        Some(Existence::Unavailable { problem }) => {
             let remedy = "check the cluster's nodes; messages in it are kept";
             found.push(Finding::new(Check::QueueUnavailable, object, problem, remedy));
         }
-        Some(State::Hidden { problem }) => {
+        Some(Existence::Hidden { problem }) => {
             found.push(Finding::new(Check::PermissionMissing, object, problem, LEAST_PERMISSIONS));
         }
-        Some(State::Present { difference }) => {
+        Some(Existence::Present { difference }) => {
             let all = different
                 .filter(|all| !all.is_empty())
                 .unwrap_or_else(|| difference.iter().cloned().collect());
@@ -152,7 +152,7 @@ pub(in crate::doctor) fn missing_exchange_bindings<'a>(
         let sources =
             management.sources.get(&binding.destination).map(Vec::as_slice).unwrap_or_default();
         let is_present =
-            matches!(seen.exchanges.get(&binding.destination), Some(State::Present { .. }));
+            matches!(seen.exchanges.get(&binding.destination), Some(Existence::Present { .. }));
         is_delayed && is_present && !sources.iter().any(|found| found.source == binding.source)
     })
 }

@@ -13,8 +13,8 @@ use rehop::settings::Declare;
 
 const POLICY: &str = "set the policy that `rehop topology export --format policies` prints";
 
-/// The advice to set the exported policy, or another one if the queue has dead-lettering of its own:
-/// the broker takes each key for itself, an argument before a policy (3.10, 4.0 and 4.3).
+/// The advice to set the exported policy, or another one if the queue has dead-lettering of its
+/// own: the broker takes each key for itself, an argument before a policy (3.10, 4.0 and 4.3).
 pub(super) fn policy(config: &QueueConfig, details: &QueueDetails, park: &str) -> String {
     let Some(own) = own_dead_lettering(config, details, park) else { return POLICY.to_owned() };
     if details.kind != "quorum" {

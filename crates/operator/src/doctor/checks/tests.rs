@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::doctor::observed::{
-    BindingDetails, DeliveryLimit, Difference, ExchangeDetails, Flag, Management, Node, Place,
+    BindingDetails, DeliveryLimit, Difference, ExchangeDetails, Flag, Management, Node, Object,
     QueueDetails, QueueState,
 };
 use rehop::Backoff;
@@ -34,7 +34,7 @@ fn theirs() -> Settings {
 fn healthy(subject: &Subject) -> Observed {
     let mut seen = Observed::default();
     let mut management = Management { nodes: vec![node("one")], ..Management::default() };
-    let present = State::Present { difference: None };
+    let present = Existence::Present { difference: None };
     for exchange in &subject.topology.exchanges {
         seen.exchanges.insert(exchange.name.clone(), present.clone());
         let details = json!({ "type": exchange.kind.as_str(), "arguments": exchange.arguments });
@@ -46,8 +46,10 @@ fn healthy(subject: &Subject) -> Observed {
     management.exchanges.insert("theirs".to_owned(), ExchangeDetails::default());
     for queue in &subject.topology.queues {
         let consumers = u32::from(queue.role == rehop::topology::Role::Work);
-        seen.queues
-            .insert(queue.name.clone(), QueueState { state: present.clone(), ready: 0, consumers });
+        seen.queues.insert(
+            queue.name.clone(),
+            QueueState { existence: present.clone(), ready: 0, consumers },
+        );
         management.queues.insert(queue.name.clone(), details(&queue.name, &queue.arguments));
         let bindings = subject.topology.bindings.iter().filter(|binding| binding.queue == queue.name).map(|binding| {
             json!({ "source": binding.exchange, "routing_key": binding.routing_key, "arguments": binding.arguments })
@@ -132,29 +134,41 @@ fn a_healthy_broker_gets_no_complaint_with_or_without_the_management_api() {
 }
 
 #[test]
-fn what_is_missing_or_different_is_found() {
-    let state = |state: State| {
+fn what_is_missing_hidden_or_unavailable_is_found() {
+    let orders = |existence: Existence| {
         move |seen: &mut Observed| {
-            seen.queues.insert("orders".to_owned(), QueueState { state, ready: 0, consumers: 0 });
+            seen.queues
+                .insert("orders".to_owned(), QueueState { existence, ready: 0, consumers: 0 });
             seen.management = None;
         }
     };
-    assert_eq!(found(&settings(), state(State::Missing)), ["queue-missing"]);
+    assert_eq!(found(&settings(), orders(Existence::Missing)), ["queue-missing"]);
     let problem = || "no".to_owned();
     assert_eq!(
-        found(&settings(), state(State::Hidden { problem: problem() })),
+        found(&settings(), orders(Existence::Hidden { problem: problem() })),
         ["permission-missing"]
     );
     assert_eq!(
-        found(&settings(), state(State::Unavailable { problem: problem() })),
+        found(&settings(), orders(Existence::Unavailable { problem: problem() })),
         ["queue-unavailable"]
     );
     assert_eq!(
         found(&settings(), |seen| drop(
-            seen.exchanges.insert("ns.wait".to_owned(), State::Missing)
+            seen.exchanges.insert("ns.wait".to_owned(), Existence::Missing)
         )),
         ["exchange-missing"]
     );
+    let mut bound = settings();
+    bound.queue_mut("orders").bindings =
+        vec![rehop::settings::BindingSettings::new("shop", "order.*")];
+    assert_eq!(
+        found(&bound, |seen| drop(seen.exchanges.insert("shop".to_owned(), Existence::Missing))),
+        ["exchange-missing"]
+    );
+}
+
+#[test]
+fn other_arguments_and_missing_bindings_are_found() {
     assert_eq!(found(&settings(), |seen| queue(seen, "orders").arguments.clear()).len(), 6);
     assert_eq!(
         found(&settings(), |seen| seen
@@ -194,16 +208,9 @@ fn what_is_missing_or_different_is_found() {
         let [argument, wanted, found] =
             ["x-quorum-initial-group-size", "none", "'1'"].map(str::to_owned);
         let difference = Some(Difference { argument, wanted, found });
-        seen.queues.get_mut("orders").unwrap().state = State::Present { difference };
+        seen.queues.get_mut("orders").unwrap().existence = Existence::Present { difference };
     };
     assert_eq!(found(&settings(), by_broker), ["arguments-differ"], "the broker alone compares it");
-    let mut bound = settings();
-    bound.queue_mut("orders").bindings =
-        vec![rehop::settings::BindingSettings::new("shop", "order.*")];
-    assert_eq!(
-        found(&bound, |seen| drop(seen.exchanges.insert("shop".to_owned(), State::Missing))),
-        ["exchange-missing"]
-    );
 }
 
 #[test]
@@ -245,6 +252,11 @@ fn a_delayed_exchange_that_leads_nowhere_is_found() {
     assert_eq!(found(&delayed, stand_in), ["arguments-differ"]);
 }
 
+/// A binding's arguments by which it gets messages with this header alone.
+fn all(header: &str, value: Value) -> Value {
+    json!({ "x-match": "all", header: value })
+}
+
 /// What is found when there is also this binding, in a namespace that has all of rehop's exchanges.
 fn bound(exchange: &str, binding: Value) -> Vec<Finding> {
     let mut mixed = settings();
@@ -258,7 +270,6 @@ fn bound(exchange: &str, binding: Value) -> Vec<Finding> {
 
 #[test]
 fn a_binding_by_which_copies_go_elsewhere_is_found() {
-    let all = |header: &str, value: Value| json!({ "x-match": "all", header: value });
     for (exchange, binding, says) in [
         ("ns.park", json!({ "destination": "audit", "routing_key": "orders" }), "are parked"),
         (
@@ -322,7 +333,6 @@ fn a_binding_by_which_copies_go_elsewhere_is_found() {
 /// Other services of the namespace have other queues, delays and ladders.
 #[test]
 fn the_bindings_of_other_services_and_those_that_operators_need_are_no_complaint() {
-    let all = |header: &str, value: Value| json!({ "x-match": "all", header: value });
     for (exchange, binding) in [
         ("ns.park", json!({ "destination": "set-aside", "routing_key": "invoices" })),
         (
@@ -1002,7 +1012,7 @@ fn dead_letters_that_no_binding_takes_to_a_queue_are_found_where_that_is_certain
         let arguments = &mut queue(seen, "orders").arguments;
         arguments.insert("x-dead-letter-exchange".to_owned(), "".into());
         arguments.insert("x-dead-letter-routing-key".to_owned(), "gone".into());
-        seen.management.as_mut().unwrap().absent.insert(Place::Queue("gone".to_owned()));
+        seen.management.as_mut().unwrap().absent.insert(Object::Queue("gone".to_owned()));
     });
     let [finding] = &by_default_exchange[..] else { panic!("{by_default_exchange:?}") };
     assert!(
@@ -1077,7 +1087,7 @@ fn a_policy_that_names_a_dead_letter_exchange_that_does_not_exist_is_found_where
 #[test]
 fn a_dead_letter_exchange_of_rehops_own_that_does_not_exist_is_one_finding() {
     let missing = |seen: &mut Observed| {
-        seen.exchanges.insert("ns.park".to_owned(), State::Missing);
+        seen.exchanges.insert("ns.park".to_owned(), Existence::Missing);
         seen.management.as_mut().unwrap().exchanges.remove("ns.park");
     };
     assert_eq!(found(&settings(), missing), ["exchange-missing"]);
@@ -1209,6 +1219,10 @@ fn what_is_wrong_with_the_cluster_is_found() {
     };
     assert_eq!(flag("disabled", "stable"), ["feature-flag-disabled"]);
     assert_eq!((flag("disabled", "experimental"), flag("enabled", "stable")), (vec![], vec![]));
+}
+
+#[test]
+fn a_queue_whose_members_are_down_few_or_even_is_found() {
     let members = |members: &[&str], online: &[&str], nodes: usize| {
         found(&settings(), |seen| {
             seen.management.as_mut().unwrap().nodes =

@@ -9,13 +9,13 @@ fn planned(change: impl FnOnce(&mut Settings, &mut Observed)) -> Plan {
     let mut settings = Settings::default();
     settings.namespace = "ns".to_owned();
     settings.queue_mut("orders");
-    let present = || State::Present { difference: None };
+    let present = || Existence::Present { difference: None };
     let mut seen = Observed::default();
     let subject = Subject::of(&settings).unwrap();
     seen.exchanges.extend(
         subject.topology.exchanges.iter().map(|exchange| (exchange.name.clone(), present())),
     );
-    let state = || QueueState { state: present(), ready: 0, consumers: 0 };
+    let state = || QueueState { existence: present(), ready: 0, consumers: 0 };
     seen.queues.extend(subject.topology.queues.iter().map(|queue| (queue.name.clone(), state())));
     change(&mut settings, &mut seen);
     plan(&Subject::of(&settings).unwrap(), &seen)
@@ -28,9 +28,9 @@ fn part_of<'a>(plan: &'a Plan, object: &str) -> &'a Planned {
         .unwrap_or_else(|| panic!("no {object}: {plan:?}"))
 }
 
-fn differs(argument: &str, wanted: &str, found: &str) -> State {
+fn differs(argument: &str, wanted: &str, found: &str) -> Existence {
     let [argument, wanted, found] = [argument, wanted, found].map(str::to_owned);
-    State::Present { difference: Some(Difference { argument, wanted, found }) }
+    Existence::Present { difference: Some(Difference { argument, wanted, found }) }
 }
 
 #[test]
@@ -48,10 +48,10 @@ fn what_is_missing_is_created_unless_it_belongs_to_somebody_else() {
         settings.queue_mut("theirs").declare = Declare::Existing;
         settings.queue_mut("orders").bindings =
             vec![rehop::settings::BindingSettings::new("shop", "")];
-        let missing = || QueueState { state: State::Missing, ready: 0, consumers: 0 };
+        let missing = || QueueState { existence: Existence::Missing, ready: 0, consumers: 0 };
         seen.queues.insert("theirs".to_owned(), missing());
         seen.queues.insert("ns.stray".to_owned(), missing());
-        seen.exchanges.insert("shop".to_owned(), State::Missing);
+        seen.exchanges.insert("shop".to_owned(), Existence::Missing);
     });
     let action = |object: &str| part_of(&plan, object).action;
     assert_eq!(action("queue \"ns.stray\""), Action::Create);
@@ -84,7 +84,7 @@ fn what_the_management_api_shows_to_differ_is_refused_and_what_it_does_not_show_
             .unwrap()
             .arguments
             .insert("x-max-length".to_owned(), 5.into());
-        seen.queues.get_mut("ns.stray").unwrap().state =
+        seen.queues.get_mut("ns.stray").unwrap().existence =
             differs("x-overflow", "'reject-publish'", "none");
         management.bindings.insert("orders".to_owned(), Vec::new());
         seen.management = Some(management);
@@ -110,7 +110,8 @@ fn what_the_management_api_shows_to_differ_is_refused_and_what_it_does_not_show_
 #[test]
 fn what_the_user_may_not_declare_is_refused_although_nothing_of_it_is_seen_to_differ() {
     let plan = planned(|_, seen| {
-        seen.queues.get_mut("orders").unwrap().state = differs("x-delivery-limit", "'10'", "'3'");
+        seen.queues.get_mut("orders").unwrap().existence =
+            differs("x-delivery-limit", "'10'", "'3'");
         let consuming = "consuming queue \"orders.parked\"".to_owned();
         seen.denied = [declaring("exchange \"ns.park\""), declaring("queue \"orders\""), consuming]
             .map(|what| Denied { what, problem: "ACCESS_REFUSED".to_owned() })
@@ -132,7 +133,7 @@ fn a_queue_that_differs_has_steps_that_lose_no_message() {
             ("ns.stray", "x-overflow", "'reject-publish'", "none"),
             ("ns.wait.10000", "x-overflow", "'reject-publish'", "none"),
         ] {
-            seen.queues.get_mut(name).unwrap().state = differs(argument, wanted, found);
+            seen.queues.get_mut(name).unwrap().existence = differs(argument, wanted, found);
         }
         seen.exchanges
             .insert("ns.park".to_owned(), differs("alternate-exchange", "'ns.stray'", "none"));
@@ -192,7 +193,7 @@ fn a_queue_that_was_declared_for_another_strategy_or_order_is_not_to_be_taken_as
         ("x-single-active-consumer", "consume.order"),
     ] {
         let plan = planned(|_, seen| {
-            seen.queues.get_mut("orders").unwrap().state = differs(argument, "'1'", "none");
+            seen.queues.get_mut("orders").unwrap().existence = differs(argument, "'1'", "none");
         });
         let steps = part_of(&plan, "queue \"orders\"").steps.join("\n");
         assert!(
@@ -215,7 +216,8 @@ fn a_queue_of_another_namespace_is_recognised_by_its_dead_letter_exchange_whoeve
         ("x-dead-letter-routing-key", "'billing.park'", false),
     ] {
         let plan = planned(|_, seen| {
-            seen.queues.get_mut("orders").unwrap().state = differs(argument, "'ns.park'", found);
+            seen.queues.get_mut("orders").unwrap().existence =
+                differs(argument, "'ns.park'", found);
         });
         let first = &part_of(&plan, "queue \"orders\"").steps[0];
         assert_eq!(first.starts_with("it belongs to another namespace"), is_another, "{first}");
@@ -280,8 +282,8 @@ fn an_exchange_is_deleted_only_when_nothing_waits_in_it_or_depends_on_it() {
 #[test]
 fn what_cannot_be_looked_at_is_unknown_and_told() {
     let plan = planned(|_, seen| {
-        seen.queues.get_mut("orders").unwrap().state =
-            State::Hidden { problem: "ACCESS_REFUSED".to_owned() };
+        seen.queues.get_mut("orders").unwrap().existence =
+            Existence::Hidden { problem: "ACCESS_REFUSED".to_owned() };
         seen.unseen.push("policies".to_owned());
         seen.management_problem = Some("no answer in time".to_owned());
     });

@@ -79,11 +79,11 @@ fn none_for_guest() -> BTreeMap<String, usize> {
 }
 
 /// Code and text of a refusal; `None` if all was admitted.
-type Answer = Option<(u16, String)>;
+type CloseReason = Option<(u16, String)>;
 
 /// Does what is to be refused on the real broker.
 #[expect(clippy::disallowed_methods, reason = "the connection is new, and ends here")]
-async fn real(broker: &Broker, refused: Refused) -> Answer {
+async fn real(broker: &Broker, refused: Refused) -> CloseReason {
     let done = async {
         let properties = ConnectionProperties::default();
         let connection = Connection::connect(broker.amqp_url(), properties).await?;
@@ -114,7 +114,7 @@ async fn real(broker: &Broker, refused: Refused) -> Answer {
 }
 
 /// The same on the simulated one.
-fn simulated(version: Version, Case { refused, simulated, .. }: &Case) -> Answer {
+fn simulated(version: Version, Case { refused, simulated, .. }: &Case) -> CloseReason {
     let mut broker = rehop_simulator::Broker::new(version);
     simulated(&mut broker.limits);
     let refusal = broker.refuses_connection("guest");
@@ -176,7 +176,7 @@ async fn each_limit_refuses_with_the_same_code_and_text() {
 }
 
 /// A limit may take a moment to come into effect, or to be gone.
-async fn answers(broker: &Broker, case: &Case, expected: Answer) {
+async fn answers(broker: &Broker, case: &Case, expected: CloseReason) {
     eventually(Duration::from_secs(60), "the broker refuses as the simulated one", async || {
         let seen = real(broker, case.refused).await;
         if seen == expected {

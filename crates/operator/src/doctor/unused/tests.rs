@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::doctor::observed::Subscription;
+use crate::doctor::observed::ConsumerDetails;
 
 fn queue_named(
     name: &str,
@@ -56,7 +56,7 @@ fn ladder(rungs: &[(u64, u64)]) -> Management {
 /// A consumer of queue `orders` with these arguments.
 fn consumed(seen: &mut Management, arguments: Value) {
     let arguments = arguments.as_object().cloned().unwrap_or_default();
-    let subscription = Subscription { arguments, ..Subscription::default() };
+    let subscription = ConsumerDetails { arguments, ..ConsumerDetails::default() };
     let known = seen.consumers.entry("orders".to_owned()).or_insert_with(|| Some(Vec::new()));
     known.as_mut().unwrap().push(subscription);
 }

@@ -1,5 +1,5 @@
-//! Which wait queues, and exchanges that lead to them, the settings no longer use, and which of them
-//! may go. Pure.
+//! Which wait queues, and exchanges that lead to them, the settings no longer use, and which of
+//! them may go. Pure.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -19,8 +19,8 @@ pub struct Unused {
     pub object: Prunable,
     /// Its name.
     pub name: String,
-    /// Its delay in milliseconds, or that of the wait queue behind which it stands. The exchange that
-    /// leads to all rungs of a ladder, or to all tiers of one queue, has none.
+    /// Its delay in milliseconds, or that of the wait queue behind which it stands. The exchange
+    /// that leads to all rungs of a ladder, or to all tiers of one queue, has none.
     pub delay_ms: Option<u64>,
     /// How many messages are in a queue, those that the broker is dead-lettering included, as far
     /// as it has counted.
@@ -38,8 +38,8 @@ pub struct Unused {
 pub enum Prunable {
     /// A tier, or a rung of the ladder.
     Queue,
-    /// The exchange behind a rung, or one that leads to all rungs of a ladder, or to all tiers of one
-    /// queue.
+    /// The exchange behind a rung, or one that leads to all rungs of a ladder, or to all tiers of
+    /// one queue.
     Exchange,
 }
 
@@ -228,8 +228,8 @@ fn between_rungs(
     Some(exchange(details, delay_ms, verdict, used_by(verdict, announced, users)))
 }
 
-/// The exchange that leads to all rungs of a ladder, or to all tiers of one queue, goes with the last
-/// of them.
+/// The exchange that leads to all rungs of a ladder, or to all tiers of one queue, goes with the
+/// last of them.
 fn foot(
     names: &Names,
     used: &BTreeSet<&str>,

@@ -13,9 +13,9 @@ use futures_util::future::Shared;
 use serde::Serialize;
 
 use super::amqp::Eyes;
-use super::look::{Look, NEXT_SAMPLE};
+use super::examination::{Examination, NEXT_SAMPLE};
 use super::observed::BindingDetails;
-use super::prune::{Prunable, Unused, Verdict};
+use super::unused::{Prunable, Unused, Verdict};
 use super::users::Users;
 use crate::management::Api;
 use rehop::Settings;
@@ -70,9 +70,9 @@ const STOPPED: &str = "the prune was told to stop";
 ///
 /// When the settings are wrong, or the broker or its management API cannot be used.
 pub async fn unused(settings: &Settings) -> Result<Vec<Unused>, Error> {
-    let look = Look::at(settings).await?;
-    let unused = unused_of(&look).map(|(_, unused)| unused);
-    look.end().await;
+    let examination = Examination::at(settings).await?;
+    let unused = unused_of(&examination).map(|(_, unused)| unused);
+    examination.end().await;
     unused
 }
 
@@ -95,15 +95,15 @@ pub async fn prune(
     stop: impl Future<Output = ()> + Send,
 ) -> Result<Pruning, Error> {
     let stop = stop.shared();
-    let look = tokio::select! {
+    let examination = tokio::select! {
         biased;
         () = stop.clone() => {
             let kept = chosen.iter().map(|unused| kept(unused.clone(), STOPPED.to_owned()));
             return Ok(kept.collect::<Vec<_>>().into());
         }
-        look = Look::at(settings) => look?,
+        examination = Examination::at(settings) => examination?,
     };
-    let pruned = match unused_of(&look) {
+    let pruned = match unused_of(&examination) {
         Ok((api, unused)) => {
             let before = |now: &Unused| {
                 chosen.iter().find(|before| before.name == now.name && before.object == now.object)
@@ -112,25 +112,36 @@ pub async fn prune(
                 .into_iter()
                 .filter_map(|now| before(&now).map(|before| (before.verdict, now)))
                 .collect();
-            let pruner =
-                Pruner { api, eyes: look.eyes(), link: look.link(), names: &look.subject.names };
+            let pruner = Pruner {
+                api,
+                eyes: examination.eyes(),
+                link: examination.link(),
+                names: &examination.subject.names,
+            };
             pruner.prune(chosen, &stop).await.map(Pruning::from)
         }
         Err(error) => Err(error),
     };
-    look.end().await;
+    examination.end().await;
     pruned
 }
 
-fn unused_of(look: &Look) -> Result<(&Api, Vec<Unused>), Error> {
-    let (Some(api), Some(management)) = (&look.api, &look.seen.management) else {
-        let problem = look.seen.management_problem.clone();
+fn unused_of(examination: &Examination) -> Result<(&Api, Vec<Unused>), Error> {
+    let (Some(api), Some(management)) = (&examination.api, &examination.seen.management) else {
+        let problem = examination.seen.management_problem.clone();
         let problem = problem.unwrap_or_else(|| {
             "it alone lists wait queues and counts all that is in them".to_owned()
         });
         return Err(Error::Management { problem: problem.into() });
     };
-    Ok((api, super::prune::unused(&look.subject.names, &look.subject.wait_queues(), management)))
+    Ok((
+        api,
+        super::unused::unused(
+            &examination.subject.names,
+            &examination.subject.wait_queues(),
+            management,
+        ),
+    ))
 }
 
 struct Pruner<'a> {
@@ -176,17 +187,51 @@ impl StillUnbound {
     }
 }
 
+/// A prune under way.
+#[derive(Default)]
+struct UnderWay {
+    pruned: Vec<Pruned>,
+    unbound: Vec<Unbound>,
+    /// Those that are deleted after the queues.
+    exchanges: Vec<Unused>,
+    /// After an error, or once it was told to stop, nothing more is deleted, but what is unbound is
+    /// bound again: perhaps nobody else would do it.
+    failed: Option<Error>,
+}
+
 impl Pruner<'_> {
     async fn prune(
         &self,
         chosen: Vec<(Verdict, Unused)>,
         stop: &Shared<impl Future<Output = ()>>,
     ) -> Result<Vec<Pruned>, Error> {
-        let (mut pruned, mut unbound, mut exchanges) = (Vec::new(), Vec::new(), Vec::new());
-        let is_stopped = || stop.clone().now_or_never().is_some();
-        // After an error, or once it was told to stop, nothing more is deleted, but what is unbound
-        // is bound again: perhaps nobody else would do it.
-        let mut failed = None;
+        let mut under_way = self.unbind_queues(chosen, stop).await;
+        if under_way.failed.is_none() && !under_way.unbound.is_empty() {
+            tokio::select! {
+                biased;
+                () = stop.clone() => {}
+                // A sample that begins after the last message came.
+                () = tokio::time::sleep(NEXT_SAMPLE * 2) => {}
+            }
+        }
+        let ended = match self.delete_queues(&mut under_way, stop).await {
+            Ok(()) => self.delete_exchanges(&mut under_way, stop).await,
+            Err(error) => Err(error),
+        };
+        if ended.is_err() {
+            log_deleted(&under_way.pruned);
+        }
+        ended.map(|()| under_way.pruned)
+    }
+
+    /// Unbinds the queues that are still as they were when they were chosen.
+    async fn unbind_queues(
+        &self,
+        chosen: Vec<(Verdict, Unused)>,
+        stop: &Shared<impl Future<Output = ()>>,
+    ) -> UnderWay {
+        let mut under_way = UnderWay::default();
+        let UnderWay { pruned, unbound, exchanges, failed } = &mut under_way;
         for (chosen_as, unused) in chosen {
             let is_as_chosen = unused.verdict == Verdict::Removable
                 || (unused.verdict == Verdict::MayBeInUse && chosen_as == Verdict::MayBeInUse);
@@ -197,33 +242,37 @@ impl Pruner<'_> {
                 }
                 Prunable::Exchange => exchanges.push(unused),
                 Prunable::Queue if failed.is_some() => {}
-                Prunable::Queue if is_stopped() => pruned.push(kept(unused, STOPPED.to_owned())),
+                Prunable::Queue if is_stopped(stop) => {
+                    pruned.push(kept(unused, STOPPED.to_owned()));
+                }
                 Prunable::Queue => match self.sources(&unused).await {
                     Ok(sources) => {
-                        failed = self.unbind(&unused, &sources).await.err();
+                        *failed = self.unbind(&unused, &sources).await.err();
                         unbound.push(Unbound { unused, sources });
                     }
                     Err(obstacle) => pruned.push(kept(unused, obstacle)),
                 },
             }
         }
-        if failed.is_none() && !unbound.is_empty() {
-            tokio::select! {
-                biased;
-                () = stop.clone() => {}
-                // A sample that begins after the last message came.
-                () = tokio::time::sleep(NEXT_SAMPLE * 2) => {}
-            }
-        }
-        let users = match is_stopped() {
+        under_way
+    }
+
+    /// Deletes the queues that nothing has come to, and binds the others again.
+    async fn delete_queues(
+        &self,
+        under_way: &mut UnderWay,
+        stop: &Shared<impl Future<Output = ()>>,
+    ) -> Result<(), Error> {
+        let UnderWay { pruned, unbound, failed, .. } = under_way;
+        let users = match is_stopped(stop) {
             true => Err(STOPPED.to_owned()),
             false => self.users().await,
         };
         let mut still_unbound = StillUnbound::default();
-        for Unbound { unused, sources } in unbound {
-            let obstacle = match (&failed, &users) {
+        for Unbound { unused, sources } in unbound.drain(..) {
+            let obstacle = match (&*failed, &users) {
                 (Some(error), _) => Some(error.to_string()),
-                (None, Ok(_)) if is_stopped() => Some(STOPPED.to_owned()),
+                (None, Ok(_)) if is_stopped(stop) => Some(STOPPED.to_owned()),
                 (None, Ok(users)) => self.obstacle(&unused, users).await,
                 (None, Err(problem)) => Some(problem.clone()),
             };
@@ -237,40 +286,38 @@ impl Pruner<'_> {
                     Err(error) => failed.insert(error).to_string(),
                 },
             };
-            for source in &sources {
-                let bound = match still_unbound.unreachable() {
-                    Some(error) => Err(error.clone()),
-                    None => self.bind_again(&unused, source).await,
-                };
-                match bound {
-                    Ok(()) | Err(Error::Missing { .. }) => {}
-                    Err(error) => still_unbound.add(&unused.name, source, error),
-                }
-            }
+            self.bind_again(&unused, &sources, &mut still_unbound).await;
             pruned.push(kept(unused, obstacle));
         }
-        if let Some(error) = still_unbound.into_error().or(failed) {
-            log_deleted(&pruned);
-            return Err(error);
+        match still_unbound.into_error().or(failed.take()) {
+            Some(error) => Err(error),
+            None => Ok(()),
         }
-        for unused in exchanges {
-            if is_stopped() {
-                pruned.push(kept(unused, STOPPED.to_owned()));
-                continue;
-            }
-            pruned.push(match self.obstacle_to_exchange(&unused).await {
+    }
+
+    /// # Errors
+    ///
+    /// When the connection is lost. Another error keeps only its exchange.
+    async fn delete_exchanges(
+        &self,
+        under_way: &mut UnderWay,
+        stop: &Shared<impl Future<Output = ()>>,
+    ) -> Result<(), Error> {
+        for unused in under_way.exchanges.drain(..) {
+            let obstacle = match is_stopped(stop) {
+                true => Some(STOPPED.to_owned()),
+                false => self.obstacle_to_exchange(&unused).await,
+            };
+            under_way.pruned.push(match obstacle {
                 None => match self.delete_exchange(&unused).await {
                     Ok(()) => deleted(unused),
-                    Err(error @ Error::Lost { .. }) => {
-                        log_deleted(&pruned);
-                        return Err(error);
-                    }
+                    Err(error @ Error::Lost { .. }) => return Err(error),
                     Err(error) => kept(unused, error.to_string()),
                 },
                 Some(obstacle) => kept(unused, obstacle),
             });
         }
-        Ok(pruned)
+        Ok(())
     }
 
     /// Who uses which wait queues by now.
@@ -287,8 +334,27 @@ impl Pruner<'_> {
         Ok(())
     }
 
+    /// Binds a queue to all that it was unbound from, and notes what cannot be bound.
+    async fn bind_again(
+        &self,
+        unused: &Unused,
+        sources: &[String],
+        still_unbound: &mut StillUnbound,
+    ) {
+        for source in sources {
+            let bound = match still_unbound.unreachable() {
+                Some(error) => Err(error.clone()),
+                None => self.bind_to(unused, source).await,
+            };
+            match bound {
+                Ok(()) | Err(Error::Missing { .. }) => {}
+                Err(error) => still_unbound.add(&unused.name, source, error),
+            }
+        }
+    }
+
     /// On another connection, if this one was lost.
-    async fn bind_again(&self, unused: &Unused, source: &str) -> Result<(), Error> {
+    async fn bind_to(&self, unused: &Unused, source: &str) -> Result<(), Error> {
         let connection = self.link.get().await?;
         let eyes = Eyes { connection: &*connection, limit: self.eyes.limit };
         bind(&eyes, self.names, unused, source, true).await
@@ -363,9 +429,9 @@ impl Pruner<'_> {
         Ok(())
     }
 
-    /// One that leads to all rungs, or all tiers, is deleted only if it leads to none. Those between
-    /// rungs lead to shorter ones to the last, and get messages only from their own rung, which is
-    /// gone.
+    /// One that leads to all rungs, or all tiers, is deleted only if it leads to none. Those
+    /// between rungs lead to shorter ones to the last, and get messages only from their own rung,
+    /// which is gone.
     async fn delete_exchange(&self, unused: &Unused) -> Result<(), Error> {
         let channel = self.eyes.channel().await?;
         let deleted = channel.delete_exchange(short(&unused.name)?, unused.delay_ms.is_none());
@@ -373,6 +439,10 @@ impl Pruner<'_> {
         self.eyes.close(channel).await;
         Ok(())
     }
+}
+
+fn is_stopped(stop: &Shared<impl Future<Output = ()>>) -> bool {
+    stop.clone().now_or_never().is_some()
 }
 
 async fn bind(

@@ -23,7 +23,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::parked::error::ParkedError;
 use crate::parked::progress::StopSignal;
-use crate::parked::session::Session;
+use crate::parked::session::OperatorSession;
 use crate::subscribe::subscribe;
 use rehop::Error;
 use rehop::internals::answer;
@@ -65,10 +65,10 @@ pub(super) const BYTES_UNDER_WAY: u64 = 64 * 1024 * 1024;
 const SECOND: u64 = 256;
 
 /// Messages that this process holds.
-pub(crate) struct Look<'a> {
-    session: &'a Session,
+pub(crate) struct QueueHead<'a> {
+    session: &'a OperatorSession,
     queue: ShortString,
-    subscriptions: Vec<Subscription>,
+    subscriptions: Vec<HoldingSubscription>,
     taken: u64,
     bytes: u64,
     largest_prefetch: u16,
@@ -87,7 +87,7 @@ pub(crate) struct Look<'a> {
     waiting: Option<(Instant, bool)>,
 }
 
-struct Subscription {
+struct HoldingSubscription {
     channel: Arc<dyn Channel>,
     stream: client::Subscription,
     prefetch: u16,
@@ -100,10 +100,14 @@ struct Subscription {
     is_cancelled: bool,
 }
 
-impl Subscription {
+impl HoldingSubscription {
     /// Waits for what the broker has sent, or will send for the last acks: what arrives after the
     /// rest was given back would come to stand before it.
-    async fn arrive(&mut self, session: &Session, queue: &ShortString) -> Result<(), Error> {
+    async fn arrive(
+        &mut self,
+        session: &OperatorSession,
+        queue: &ShortString,
+    ) -> Result<(), Error> {
         let until = Instant::now() + ARRIVAL;
         while self.brought < u64::from(self.prefetch) + self.acked && Instant::now() < until {
             match timeout(ARRIVAL / 20, self.stream.deliveries.next()).await {
@@ -143,8 +147,8 @@ pub(crate) struct Held {
     subscription: usize,
 }
 
-impl<'a> Look<'a> {
-    pub(crate) fn new(session: &'a Session, queue: &str) -> Result<Self, Error> {
+impl<'a> QueueHead<'a> {
+    pub(crate) fn new(session: &'a OperatorSession, queue: &str) -> Result<Self, Error> {
         Ok(Self {
             session,
             queue: short(queue)?,
@@ -358,7 +362,7 @@ impl<'a> Look<'a> {
         }
         let mut is_all_back = true;
         for subscription in &subscriptions {
-            let Subscription { channel, .. } = subscription;
+            let HoldingSubscription { channel, .. } = subscription;
             let before = or_none(session.depth(queue.as_str()).await)?;
             if session.nack_is_free {
                 channel.send_settlement(Frame::Nack { tag: 0, multiple: true });
@@ -381,7 +385,7 @@ impl<'a> Look<'a> {
         Ok(())
     }
 
-    async fn subscribe(&self, prefetch: u16) -> Result<Subscription, Error> {
+    async fn subscribe(&self, prefetch: u16) -> Result<HoldingSubscription, Error> {
         let (channel, limit, what) =
             (self.session.channel().await?, self.session.limit, self.what());
         answer(&what, limit, channel.set_prefetch(prefetch)).await?;
@@ -393,7 +397,7 @@ impl<'a> Look<'a> {
         let consuming = subscribe(&*channel, self.queue.clone(), options, table(&arguments)?);
         let stream = answer(&what, limit, consuming).await?;
         let settled = SettledTags::default();
-        Ok(Subscription {
+        Ok(HoldingSubscription {
             channel,
             stream,
             prefetch,
@@ -423,7 +427,7 @@ impl<'a> Look<'a> {
     }
 }
 
-impl Session {
+impl OperatorSession {
     /// Waits until a queue has this many messages again, though not forever: others may take some.
     /// Returns whether it has exactly that many: with more, it is unclear whose they are.
     async fn returned(&self, queue: &ShortString, wanted: u64) -> Result<bool, Error> {

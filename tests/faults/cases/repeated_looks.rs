@@ -8,7 +8,7 @@ use rehop_testing::{Broker, Publish, Received, eventually};
 use serde_json::{Value, json};
 
 use crate::evidence::Policy;
-use crate::expectation::Place;
+use crate::expectation::Fate;
 use crate::ground::{Ground, SOON};
 use crate::lab::Lab;
 use crate::ledger::{Account, Allowed};
@@ -77,7 +77,7 @@ async fn looked_at_by(broker: &Broker, lab: Lab, limit: Option<u32>, way: Way) -
         policy.clear().await;
     }
     // A message that exceeds the limit may move from the parked queue to the stray queue.
-    lab.close(Allowed::nothing().or(Place::Stray)).await.of(&format!("{LOOKS} looks by {way:?}"))
+    lab.close(Allowed::nothing().or(Fate::Stray)).await.of(&format!("{LOOKS} looks by {way:?}"))
 }
 
 impl Lab {
@@ -91,7 +91,7 @@ impl Lab {
             Publish { exchange, routing_key, ..message }
         };
         let first = self.send_with(count, Does::Succeed, to_nowhere).await;
-        self.expect(first..first + count as u64, Place::Stray);
+        self.expect(first..first + count as u64, Fate::Stray);
         self.depth(&self.parked(), count as u32).await;
         self.depth(&self.stray(), count as u32).await;
         service.stop().await;
@@ -269,5 +269,5 @@ pub(crate) async fn listed_under_a_policy(ground: Ground) -> Account {
     }
     assert_eq!(was_warned, !ground.is("4.3").await, "there is a warning where looks count");
     policy.clear().await;
-    lab.close(Allowed::nothing().or(Place::Stray)).await
+    lab.close(Allowed::nothing().or(Fate::Stray)).await
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::amqp::Eyes;
 use super::management::lasting;
 use super::observed::{
-    DeliveryLimit, LIMIT_OUT_OF_REACH, Management, Observed, Place, QueueState, State,
+    DeliveryLimit, Existence, LIMIT_OUT_OF_REACH, Management, Object, Observed, QueueState,
 };
 use super::subject::Subject;
 use crate::management::Api;
@@ -16,8 +16,8 @@ use rehop::internals::Link;
 use rehop::internals::client::Connection;
 use rehop::topology::Role;
 
-/// A look, with the connection for what is done next.
-pub(super) struct Look {
+/// What an examination has found, with the connection for what is done next.
+pub(super) struct Examination {
     pub(super) subject: Subject,
     pub(super) seen: Observed,
     pub(super) api: Option<Api>,
@@ -29,7 +29,7 @@ pub(super) struct Look {
 /// only after that.
 pub(super) const NEXT_SAMPLE: Duration = Duration::from_secs(6);
 
-impl Look {
+impl Examination {
     /// # Errors
     ///
     /// When the settings are wrong, or the broker cannot be reached by AMQP.
@@ -62,12 +62,13 @@ impl Look {
             }
         }
         if let Some(management) = &seen.management {
-            let is_present = |queue: &QueueState| matches!(queue.state, State::Present { .. });
+            let is_present =
+                |queue: &QueueState| matches!(queue.existence, Existence::Present { .. });
             let there =
                 seen.queues.iter().filter(|(_, queue)| is_present(queue)).map(|(name, _)| name);
             let unknown = there.filter(|name| {
                 !management.queues.contains_key(*name)
-                    && !management.refused.contains(&Place::Queue((*name).clone()))
+                    && !management.refused.contains(&Object::Queue((*name).clone()))
             });
             seen.unseen.extend(unknown.map(|name| {
                 format!("queue {name:?} in the management API, which does not know it: does broker.management_url name another broker?")
