@@ -282,13 +282,15 @@ impl Run<'_> {
     fn watch(&self, stray: ShortString) -> JoinSet<()> {
         let mut background = JoinSet::new();
         let (keeper, namespace) = (self.keeper.clone(), self.queues.settings.namespace.clone());
+        let publisher = self.queues.publisher.clone();
         let (of_stray, of_parked) =
             (self.queues.instruments.clone(), self.queues.instruments.clone());
         background.spawn(async move {
             let observe_stray = |depth| of_stray.stray(&namespace, depth);
             let observe_parked =
                 |work: &str, queue: &str, depth| of_parked.parked_depth(work, queue, depth);
-            keeper.watch(&stray, observe_stray, observe_parked).await;
+            let spare = || publisher.idle_connection();
+            keeper.watch(&stray, spare, observe_stray, observe_parked).await;
         });
         background
     }

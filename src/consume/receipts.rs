@@ -133,10 +133,10 @@ impl Task {
         let opening = match &mut self.opening {
             Some(opening) => opening,
             none => {
-                // One channel too many would end the connection, with the copies on it.
-                self.scout.try_channel().await.map_err(|error| error.to_string())?;
                 let connection = self.link.get().await.map_err(|error| error.to_string())?;
-                let opening = async move { connection.open_channel().await };
+                // One channel too many would end the connection, with the copies on it.
+                let place = self.scout.place().await.map_err(|error| error.to_string())?;
+                let opening = async move { place.open(connection.open_channel()).await };
                 none.insert(tokio::spawn(opening))
             }
         };

@@ -21,6 +21,7 @@ use subscriptions::Subscriptions;
 
 use crate::broker::client::{Channel, Connection};
 use crate::broker::keeper::Keeper;
+use crate::broker::scout::places::Place;
 use crate::consume::ack_timeout::AckTimeout;
 use crate::consume::context::{InFlight, QueueContext};
 use crate::consume::inbox::{QueueIndex, Take, is_near_limit};
@@ -106,12 +107,13 @@ const CHECK_CHANNEL_EVERY: Duration = Duration::from_millis(500);
 const ARRIVED_KEPT: usize = 1_000;
 
 impl<'a> Session<'a> {
-    /// Opens a channel, after [`WorkQueue::prepare`].
+    /// Opens a channel in this place, after [`WorkQueue::prepare`].
     pub(crate) async fn open(
         queue: &'a WorkQueue,
         connection: Arc<dyn Connection>,
+        place: Place,
     ) -> Result<Self, Error> {
-        let opening = connection.open_channel();
+        let opening = place.open(connection.open_channel());
         let channel = queue
             .shutdown
             .answer("opening a channel to consume", queue.answer_timeout, opening)

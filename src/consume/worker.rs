@@ -116,7 +116,9 @@ impl Worker {
             }
             return Err(error);
         }
-        let opened = Session::open(&self.queue, connection.clone()).await;
+        // One channel too many would end the sessions of the other queues.
+        let place = self.queue.keeper.scout().place().await?;
+        let opened = Session::open(&self.queue, connection.clone(), place).await;
         opened.inspect_err(|error| self.leave_connection(&connection, error))
     }
 
@@ -136,5 +138,34 @@ impl Worker {
         self.queue.context.not_consuming(None);
         self.queue.handlers_end().await;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Limit;
+
+    fn at_limit() -> Error {
+        let problem = "NOT_ALLOWED".to_owned().into();
+        Error::Limit { what: "connecting".to_owned(), limit: Limit::NodeConnections, problem }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_time_for_which_a_limit_is_waited_for_begins_with_the_first_limit_in_a_row() {
+        let (mut waiting, limit) = (Waiting::default(), Duration::from_secs(30));
+        let away = Error::Connect { broker: "b:5672".to_owned(), problem: "".to_owned().into() };
+        let refused = Error::Refused { what: "".to_owned(), problem: "".to_owned().into() };
+        for error in [&away, &at_limit()] {
+            assert!(!waiting.is_over(error, limit));
+            tokio::time::advance(Duration::from_secs(20)).await;
+        }
+        assert!(!waiting.is_over(&at_limit(), limit), "only the time at the limit counts");
+        tokio::time::advance(Duration::from_secs(10)).await;
+        assert!(!waiting.is_over(&away, limit), "a broker that is away is waited for");
+        assert!(!waiting.is_over(&at_limit(), limit), "the time begins again");
+        tokio::time::advance(limit).await;
+        assert!(waiting.is_over(&at_limit(), limit));
+        assert!(waiting.is_over(&refused, limit), "waiting does not help");
     }
 }

@@ -19,6 +19,7 @@ use super::retries::{Guilt, Next, Reaction, Retries, Way};
 use super::shared::{Shared, TRIALS};
 use super::trouble::CopyTrouble;
 use super::upkeep::keep;
+use crate::broker::client::Connection;
 use crate::broker::connection::{Link, pause, unblocked};
 use crate::broker::keeper::Keeper;
 use crate::broker::lane::{Lane, NotTaken, Outgoing};
@@ -83,6 +84,7 @@ impl CopyPublisher {
             alone: Semaphore::new(1),
             trials: Semaphore::new(TRIALS),
             repair_wanted: Notify::new(),
+            copies: Arc::default(),
         });
         let keeping = AbortOnDropHandle::new(tokio::spawn(keep(shared.clone())));
         (Self(shared), keeping)
@@ -104,6 +106,7 @@ impl CopyPublisher {
         copy: Arc<Outgoing>,
         stopping: &CancellationToken,
     ) -> Result<(), NotPublished> {
+        let _counted = self.0.copies.clone();
         let exchange = self.0.exchange(copy.exchange.as_str());
         let (mut retries, mut last_chance) =
             (Retries::default(), LastChance { stopping, until: None });
@@ -148,6 +151,13 @@ impl CopyPublisher {
                 }
             }
         }
+    }
+
+    /// The connection, if no copy would be lost with it now.
+    pub(crate) fn idle_connection(&self) -> Option<Arc<dyn Connection>> {
+        let present = self.0.connection.borrow().clone().filter(|it| !it.is_over());
+        let is_idle = Arc::strong_count(&self.0.copies) == 1;
+        present.filter(|_| is_idle).map(|publishing| publishing.connection.clone())
     }
 
     /// Waits until nothing stands against sending a copy in this way.

@@ -18,6 +18,7 @@ use crate::broker::lane::cause::{Blame, Cause};
 use crate::broker::lane::{Lane, NotTaken};
 use crate::broker::queued::queued;
 use crate::broker::scout::Scout;
+use crate::broker::scout::places::Place;
 use crate::clock;
 use crate::error::Error;
 use crate::lock::lock;
@@ -155,8 +156,8 @@ impl PublishingConnection {
     ///
     /// [`NotTaken::NoLane`], or [`NotTaken::NotSent`] if the connection has ended.
     pub(super) async fn open_lane(self: &Arc<Self>) -> Result<Lane, NotTaken> {
-        let opened = match self.try_channel().await {
-            Ok(()) => self.open_lane_in_task().await,
+        let opened = match self.place().await {
+            Ok(place) => self.open_lane_in_task(place).await,
             Err(error) => Err(Cause::of(&error.to_string())),
         };
         let cause = match opened {
@@ -168,14 +169,14 @@ impl PublishingConnection {
 
     /// In a task, because whoever needs the lane may give up meanwhile, and lapin would keep the
     /// channel.
-    async fn open_lane_in_task(self: &Arc<Self>) -> Result<Lane, Cause> {
+    async fn open_lane_in_task(self: &Arc<Self>, place: Place) -> Result<Lane, Cause> {
         let counted = self.lanes.clone();
         let in_use = Arc::strong_count(&self.lanes) - 2;
         let (opened, opening) = oneshot::channel();
         let of = self.clone();
         self.spawn(async move {
             let _counted = counted;
-            match Lane::open(of.connection.clone()).await {
+            match place.open(Lane::open(of.connection.clone())).await {
                 Ok((lane, running)) => {
                     let _ = opened.send(Ok(lane));
                     running.await;
@@ -252,10 +253,14 @@ impl PublishingConnection {
         self.has_begun.store(true, Ordering::Relaxed);
     }
 
-    /// Fails if the broker would refuse a channel, and with it end the connection and what is under
-    /// way on it.
-    pub(super) async fn try_channel(&self) -> Result<(), Error> {
-        if self.has_begun.load(Ordering::Relaxed) { self.scout.try_channel().await } else { Ok(()) }
+    /// A place for a channel. Fails if the broker would refuse the channel, and with it end the
+    /// connection and what is under way on it.
+    async fn place(&self) -> Result<Place, Error> {
+        if self.has_begun.load(Ordering::Relaxed) {
+            self.scout.place().await
+        } else {
+            Ok(self.scout.untried_place().await)
+        }
     }
 
     /// Finds out whether the connection is alive, if it was not found out a moment ago.
@@ -271,13 +276,10 @@ impl PublishingConnection {
         // In a task, because whoever waits for a confirm may give up meanwhile, and lapin would
         // keep the channel.
         self.spawn(async move {
-            if connection.try_channel().await.is_err() {
-                return;
-            }
+            let Ok(place) = connection.place().await else { return };
+            let opening = place.open(connection.connection.open_channel());
             // A broker that refuses a channel is alive, too.
-            let _ = connection
-                .answer("no confirm and no answer in time", connection.connection.open_channel())
-                .await;
+            let _ = connection.answer("no confirm and no answer in time", opening).await;
         });
     }
 

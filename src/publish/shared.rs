@@ -31,6 +31,8 @@ pub(super) struct Shared {
     /// Limits the other copies that are tried on lanes of their own.
     pub(super) trials: Semaphore,
     pub(super) repair_wanted: Notify,
+    /// Each copy that is not confirmed or given up has a clone.
+    pub(super) copies: Arc<()>,
 }
 
 impl Shared {

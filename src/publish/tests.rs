@@ -24,7 +24,7 @@ use crate::broker::name::short;
 use crate::broker::scout::Scout;
 use crate::inputs::models;
 use crate::settings::{BrokerSettings, TopologyMode};
-use crate::topology::Topology;
+use crate::topology::{Arguments, Exchange, ExchangeKind, Topology};
 
 /// Long enough for everything to end by itself.
 const LONGEST: Duration = Duration::from_secs(2 * 3_600);
@@ -67,11 +67,21 @@ fn play_until(scenario: &Scenario, stop: Duration) -> Outcome {
 }
 
 fn start() -> (CopyPublisher, AbortOnDropHandle<()>) {
+    let (publisher, running, ..) = start_with(Topology::default());
+    (publisher, running)
+}
+
+/// With a topology that all queues share.
+fn start_with(shared: Topology) -> (CopyPublisher, AbortOnDropHandle<()>, Arc<Keeper>, Arc<Link>) {
     let settings = BrokerSettings { timeout: Duration::from_secs(2), ..BrokerSettings::default() };
     let link = |name: &str| Arc::new(Link::new(name.to_owned(), settings.clone()));
     let scout = Arc::new(Scout::new(link("keeping")));
-    let keeper = Keeper::new(scout, TopologyMode::Declare, Topology::default(), Vec::new());
-    CopyPublisher::start(link("publishing"), Arc::new(keeper), ["x0".to_owned()], |_| ())
+    let queues = vec![Topology::default()];
+    let keeper = Arc::new(Keeper::new(scout, TopologyMode::Declare, shared, queues));
+    let link = link("publishing");
+    let (publisher, running) =
+        CopyPublisher::start(link.clone(), keeper.clone(), ["x0".to_owned()], |_| ());
+    (publisher, running, keeper, link)
 }
 
 fn copy(number: usize, exchange: usize) -> Arc<Outgoing> {
@@ -405,6 +415,34 @@ fn a_broker_has_time_to_answer_after_an_alarm() {
             "a lane for each of the two, on one connection, with an alarm of {length} ms"
         );
     }
+}
+
+/// The scout has no connection here.
+#[tokio::test(start_paused = true)]
+async fn what_a_copy_shows_to_be_missing_is_declared_again_also_without_a_third_connection() {
+    let scenario = Scenario {
+        seed: 1,
+        goes_on_refusing: false,
+        copies: copies(Nature::Fine, 1),
+        moods: vec![(0, 0, Mood::Missing), (60_000, 0, Mood::Open)],
+        weather: Vec::new(),
+    };
+    let broker = Broker::new(&scenario);
+    dialing(Arc::new(broker.clone()), async {
+        let (name, kind) = ("x0".to_owned(), ExchangeKind::Fanout);
+        let exchanges = vec![Exchange { name, kind, arguments: Arguments::new() }];
+        let (publisher, _running, keeper, link) =
+            start_with(Topology { exchanges, ..Topology::default() });
+        let living = tokio::spawn(broker.clone().live());
+        keeper.declare(&link.get().await.unwrap(), 0).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let before = broker.lock().declared;
+        broker.lock().fates[0].is_wanted = true;
+        publisher.publish(copy(0, 0), &CancellationToken::new()).await.unwrap();
+        assert!(broker.lock().declared > before, "declared {before} times before and after");
+        living.await.unwrap();
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]

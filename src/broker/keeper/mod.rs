@@ -169,13 +169,16 @@ impl Keeper {
     /// or binding breaks no connection, but until the next restart messages would go to the stray
     /// queue, or stay in a wait queue whose return exchange is gone. `observe` is told the depth of
     /// the stray queue, and `observe_parked` of each parked queue, after its work queue and itself.
+    /// `spare`: a connection that has nothing to lose now, used if no further one can be opened.
     pub(crate) async fn watch(
         &self,
         stray: &ShortString,
+        spare: impl Fn() -> Option<Arc<dyn Connection>>,
         observe: impl Fn(u64),
         observe_parked: impl Fn(&str, &str, u64),
     ) {
         let (mut reported, mut pause) = (StrayDepth::default(), LOOK_FIRST);
+        let spare = || spare().filter(|_| !self.scout.is_narrow());
         for round in 1u32.. {
             tokio::time::sleep(pause).await;
             pause = LOOK_EVERY;
@@ -183,7 +186,7 @@ impl Keeper {
             let look = |connection: Arc<dyn Connection>| async move {
                 look_at(&*connection, stray.as_str(), limit).await
             };
-            let looked = self.scout.visit(None, look).await;
+            let looked = self.scout.visit(spare().as_ref(), look).await;
             // Nothing can be declared either.
             if looked.as_ref().is_err_and(|error| error.limit().is_some()) {
                 continue;
@@ -205,7 +208,7 @@ impl Keeper {
                 tracing::debug!(queue = %stray, "could not read the depth of the stray queue");
                 true
             };
-            self.watch_parked(&observe_parked).await;
+            self.watch_parked(&spare, &observe_parked).await;
             if suspicious || round.is_multiple_of(DECLARE_EVERY) {
                 self.repair(None).await;
             }
@@ -214,7 +217,11 @@ impl Keeper {
 
     /// A parked queue that cannot be read is left out: whether it is missing is noticed elsewhere.
     /// Several are read at a time, so that one whose leader hangs does not hide the others.
-    async fn watch_parked(&self, observe: &impl Fn(&str, &str, u64)) {
+    async fn watch_parked(
+        &self,
+        spare: &impl Fn() -> Option<Arc<dyn Connection>>,
+        observe: &impl Fn(&str, &str, u64),
+    ) {
         let limit = self.scout.answer_timeout();
         let look = |topology: &Topology| {
             let of = |role| topology.queues.iter().find(|queue| queue.role == role);
@@ -226,7 +233,7 @@ impl Keeper {
                     let connection = connection;
                     look_at(&*connection, &parked, limit).await
                 };
-                if let Ok(seen) = self.scout.visit(None, look).await {
+                if let Ok(seen) = self.scout.visit(spare().as_ref(), look).await {
                     observe(&work, &parked, u64::from(seen.messages));
                 }
             }

@@ -134,6 +134,8 @@ proptest! {
         let mut fates: HashMap<u64, Fate> = HashMap::new();
         let mut running: Vec<(usize, Ticket, bool, u64)> = Vec::new();
         let mut drained = [false; 3];
+        // The prefetch of each queue after each subscription that was added to others.
+        let mut widths: [Vec<u16>; 3] = Default::default();
         for call in calls {
             match call {
                 Call::Arrive(queue, count) => {
@@ -191,8 +193,18 @@ proptest! {
                     }
                     prop_assert!(!fates.values().any(|fate| *fate == Fate::Waiting(queue)));
                 }
-                Call::Subscribe(queue) => if let Take::Window(prefetch) = inbox.take(queues[queue], now) {
-                    inbox.subscribed(queues[queue], prefetch, now);
+                Call::Subscribe(queue) => if let Take::Window(wide) = inbox.take(queues[queue], now) {
+                    let widths = &mut widths[queue];
+                    if !inbox.queues[queue].is_subscribed() || widths.last().is_some_and(|last| wide < *last) {
+                        widths.clear();
+                    }
+                    if wide > 0 && widths.last() != Some(&wide) {
+                        widths.push(wide);
+                    }
+                    // As the page "Sizing" says.
+                    let most = if queue == 2 { 1 } else { 2 + prefetch.ilog2() as usize };
+                    prop_assert!(widths.len() <= most, "{widths:?} are too many consumers");
+                    inbox.subscribed(queues[queue], wide, now);
                 },
                 Call::Pass(ms) => now += Duration::from_millis(ms),
             }

@@ -1,5 +1,6 @@
 //! Fits the subscriptions to the window: the prefetch that the inbox asks for.
 
+use std::cmp::Ordering;
 use std::task::Poll;
 
 use futures_util::future::try_join_all;
@@ -25,16 +26,19 @@ pub(super) struct Subscriptions {
 }
 
 impl Session<'_> {
-    /// A wider window needs one more subscription, without a pause. For a narrower one, and where
-    /// the channel may have no more subscriptions, all must be cancelled; what is under way still
-    /// arrives.
+    /// A wider window needs one more subscription, without a pause. For a narrower one, and for a
+    /// much wider one where the channel may have no more subscriptions, all must be cancelled; what
+    /// is under way still arrives.
     pub(super) async fn resize(&mut self) -> Result<(), Error> {
         let take = *self.take.borrow_and_update();
         let wanted = prefetch(take);
         let may_have_more =
             self.subscriptions.streams.len() < self.queue.keeper.scout().most_consumers();
-        let prefetch_now = self.subscriptions.prefetch;
-        if wanted < prefetch_now || (wanted > prefetch_now && !may_have_more) {
+        let change = change(self.subscriptions.prefetch, wanted, may_have_more);
+        if change == Change::None {
+            return Ok(());
+        }
+        if change == Change::Replace {
             self.unsubscribe_when_full().await?;
             // A delivery that was under way may be a suspect, and nothing else may be taken while a
             // suspect is held.
@@ -163,6 +167,31 @@ impl Session<'_> {
     }
 }
 
+/// What becomes of the subscriptions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Change {
+    None,
+    /// One more is added.
+    Add,
+    /// All end, and one takes their place if any is wanted.
+    Replace,
+}
+
+/// The change from this prefetch to the wanted one. What the subscriptions hold when they end is
+/// left out of the prefetch of the next one. So where there may be no more of them, they are
+/// replaced only if that doubles the prefetch: otherwise a busy queue would be subscribed to again
+/// and again.
+fn change(present: u16, wanted: u16, may_have_more: bool) -> Change {
+    let is_worth_it = present == 0 || wanted >= present.saturating_mul(2);
+    match wanted.cmp(&present) {
+        Ordering::Equal => Change::None,
+        Ordering::Less => Change::Replace,
+        Ordering::Greater if may_have_more => Change::Add,
+        Ordering::Greater if is_worth_it => Change::Replace,
+        Ordering::Greater => Change::None,
+    }
+}
+
 /// The prefetch of the subscriptions, all together.
 fn prefetch(take: Take) -> u16 {
     match take {
@@ -202,5 +231,31 @@ impl Subscriptions {
             polled.find(Poll::is_ready).unwrap_or(Poll::Pending)
         })
         .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_channel_that_may_have_one_consumer_gets_another_one_only_for_twice_the_prefetch() {
+        use Change::{Add, None, Replace};
+        for (present, wanted, may_have_more, expected) in [
+            (0, 0, true, None),
+            (0, 10, true, Add),
+            (10, 40, true, Add),
+            (60, 100, true, Add),
+            (40, 10, true, Replace),
+            (40, 0, false, Replace),
+            (0, 10, false, Replace),
+            (10, 19, false, None),
+            (10, 20, false, Replace),
+            (60, 100, false, None),
+            (40, 40, false, None),
+        ] {
+            let changed = change(present, wanted, may_have_more);
+            assert_eq!(changed, expected, "{present} {wanted} {may_have_more}");
+        }
     }
 }

@@ -133,6 +133,8 @@ pub(super) struct World {
     /// How many channels were opened, and how many of a connection were open at once, at most.
     pub(super) opened: usize,
     pub(super) most_channels: usize,
+    /// How many exchanges were declared.
+    pub(super) declared: usize,
 }
 
 /// One connection, or one of its channels.
@@ -220,6 +222,7 @@ impl Broker {
             no_channels_until: now,
             opened: 0,
             most_channels: 0,
+            declared: 0,
         })))
     }
 
@@ -764,7 +767,12 @@ impl Channel for ModelChannel {
         _: ExchangeDeclareOptions,
         _: FieldTable,
     ) -> Answer<'_, ()> {
-        unreachable!()
+        async {
+            self.broker.read(&self.connection).await?;
+            self.broker.lock().declared += 1;
+            self.broker.answered(&self.connection).await
+        }
+        .boxed()
     }
 
     fn bind_queue(

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rehop_testing::{Broker, Proxy, eventually};
+use rehop_testing::{Broker, Proxy, Publish, eventually};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 
 use crate::evidence::{Policy, all_broken, lasts, room_for_one};
@@ -215,8 +215,8 @@ pub(crate) async fn no_connection_any_more(ground: Ground) -> Account {
     lab.close(Allowed::losses(losses, 100)).await
 }
 
-/// With two connections, one to consume and one to publish, a service works, although nothing is
-/// looked at.
+/// With two connections, one to consume and one to publish, a service works. What is stray is
+/// looked at while no copy is under way.
 pub(crate) async fn two_connections(ground: Ground) -> Account {
     let broker = ground.own_broker(|builder| builder).await;
     let lab = ground.lab_on("two", broker.clone());
@@ -231,6 +231,10 @@ pub(crate) async fn two_connections(ground: Ground) -> Account {
     lab.send(10, Does::Permanent).await;
     lab.settled(SOON).await;
     says(&service, REFUSED).await;
+    let client = lab.client().await;
+    client.publish(Publish::to(lab.stray(), "nobody").body("nobody's")).await.unwrap();
+    says(&service, "unroutable messages reached the stray queue").await;
+    client.purge(&lab.stray()).await.unwrap();
     service.stop().await;
     lab.close(Allowed::nothing()).await
 }

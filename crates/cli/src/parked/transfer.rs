@@ -1,6 +1,6 @@
 //! `rehop parked export` and `rehop parked import`.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, BufWriter, Cursor, ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -64,12 +64,9 @@ pub(super) async fn export(args: Export, options: &Options) -> anyhow::Result<Ex
     let (parked, _) = super::open(args.place.place(), options).await?;
     let parked = if args.reveal { parked.reveal() } else { parked };
     let filter = args.filter.filter();
-    let mut out: Box<dyn Write + Send> = match &args.output {
-        Some(file) => {
-            let created =
-                create(file).with_context(|| format!("cannot write {}", file.display()))?;
-            Box::new(BufWriter::new(created))
-        }
+    let part = args.output.as_deref().map(Part::create).transpose()?;
+    let mut out: Box<dyn Write + Send> = match &part {
+        Some(part) => Box::new(BufWriter::new(&part.written)),
         None => Box::new(BufWriter::new(io::stdout())),
     };
     let (mut count, mut written, mut printer) = (0, Ok(()), Printer::new());
@@ -92,17 +89,20 @@ pub(super) async fn export(args: Export, options: &Options) -> anyhow::Result<Ex
     match written {
         // Whoever reads has seen enough, as `head` has.
         Err(error) if is_broken_pipe(&error) => return Ok(ExitCode::SUCCESS),
-        Err(error) => return Err(error.context(unwritten(args.output.as_deref()))),
+        Err(error) => return Err(error.context(unwritten(part.as_ref()))),
         Ok(()) => {}
     }
     if exported.is_err() {
+        let place = part.as_ref().map(|part| format!("; they are in {}", part.path.display()));
         output::notice(&format!(
-            "{} messages were exported; the export is not complete",
-            format::count(count)
+            "{} messages were exported; the export is not complete{}",
+            format::count(count),
+            place.unwrap_or_default()
         ));
     }
     exported?;
-    if let Some(file) = &args.output {
+    if let (Some(file), Some(part)) = (&args.output, &part) {
+        part.become_whole(file).with_context(|| unwritten(Some(part)))?;
         output::print(&format!(
             "{} messages exported to {}",
             format::count(count),
@@ -113,19 +113,50 @@ pub(super) async fn export(args: Export, options: &Options) -> anyhow::Result<Ex
 }
 
 /// What could not be written. The messages are still in their queue.
-fn unwritten(file: Option<&Path>) -> String {
-    match file {
-        Some(file) => {
-            let file = file.display();
-            format!("cannot write {file}, which is incomplete: delete it, and export again")
+fn unwritten(part: Option<&Part>) -> String {
+    match part {
+        Some(part) => {
+            let path = part.path.display();
+            format!("cannot write {path}, which is incomplete: delete it, and export again")
         }
         None => "cannot write the export: it is incomplete".to_owned(),
     }
 }
 
-/// A new file for this user alone: the mask hides only what somebody has thought of.
-fn create(file: &Path) -> io::Result<File> {
-    File::options().write(true).create_new(true).mode(0o600).open(file)
+/// A file that is being written. It has another name until it is whole, so that nobody takes a part
+/// of an export for all of it, whatever ends the export.
+struct Part {
+    path: PathBuf,
+    written: File,
+}
+
+impl Part {
+    /// A new file for this user alone: the mask hides only what somebody has thought of.
+    fn create(file: &Path) -> anyhow::Result<Self> {
+        let mut path = file.as_os_str().to_owned();
+        path.push(".incomplete");
+        let path = PathBuf::from(path);
+        let create =
+            |path: &Path| File::options().write(true).create_new(true).mode(0o600).open(path);
+        is_new(file).with_context(|| format!("cannot write {}", file.display()))?;
+        let written = create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(Self { path, written })
+    }
+
+    /// All was written.
+    fn become_whole(&self, file: &Path) -> io::Result<()> {
+        self.written.sync_all()?;
+        is_new(file)?;
+        fs::rename(&self.path, file)
+    }
+}
+
+fn is_new(file: &Path) -> io::Result<()> {
+    match file.symlink_metadata() {
+        Ok(_) => Err(ErrorKind::AlreadyExists.into()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

@@ -1,11 +1,16 @@
 //! The relay's process and its machine: too few files, a full disk, a stop, one CPU.
 
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rehop_testing::eventually;
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 
 use super::endpoint::{Endpoint, status};
+use super::folder::Folder;
+use super::hostile::{Hostile, OK};
 use super::process::{Tool, variables};
 use crate::support::{Fixture, SOON};
 
@@ -41,6 +46,40 @@ async fn a_relay_without_file_descriptors_waits_for_them_and_spends_no_attempt()
     assert!(arrived.iter().all(|arrived| arrived.header("rehop-attempt") == Some("1")));
     let stopped = relay.stop().await;
     assert!(stopped.out.contains("handled 20, requeued 0, waited 0, parked 0"), "{}", stopped.out);
+}
+
+/// Its request needs a new connection, because the one that was kept is dead.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_is_sent_once_more_waits_for_a_file_descriptor_too() {
+    let fixture = Fixture::new("no-files-resent").await;
+    let is_dead = Arc::new(AtomicBool::new(false));
+    let dies = is_dead.clone();
+    let endpoint = Hostile::start(move |mut connection| {
+        let dies = dies.clone();
+        async move {
+            while connection.asked().await.is_some() {
+                if connection.number == 0 && dies.load(Ordering::SeqCst) {
+                    return;
+                }
+                connection.say(OK).await;
+            }
+        }
+    })
+    .await;
+    let options = ["--idle-timeout", "10m", "--concurrency", "1"];
+    let relay = fixture.relay(&endpoint.url, &options).await;
+    fixture.publish("first").await;
+    endpoint.is_asked(1).await;
+    is_dead.store(true, Ordering::SeqCst);
+    relay.may_open_nothing();
+    fixture.publish("second").await;
+    relay.logs("no file descriptor is left for a connection to the endpoint").await;
+    relay.may_open(None);
+    let asked = endpoint.is_asked(3).await;
+    let last = asked.last().unwrap();
+    assert_eq!((last.body.as_str(), last.header("rehop-attempt")), ("second", Some("1")));
+    let stopped = relay.stop().await;
+    assert!(stopped.out.contains("handled 2, requeued 0, waited 0, parked 0"), "{}", stopped.out);
 }
 
 /// The message waits where the broker keeps it, and so does not count as held for too long.
@@ -155,4 +194,33 @@ async fn a_broker_whose_name_is_not_known_is_named_with_what_to_check() {
         assert!(error.contains(text), "{error}");
     }
     assert!(!error.contains("hidden"), "{error}");
+}
+
+/// As while a machine or a cluster starts.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_whose_name_is_known_only_later_is_reached_without_a_restart() {
+    let mut fixture = Fixture::new("later-host").await;
+    fixture.declare().await;
+    let mut url: url::Url = fixture.settings.broker.url.expose().parse().unwrap();
+    let address = url.host_str().unwrap().to_owned();
+    let name = format!("{}.invalid", fixture.namespace.name());
+    url.set_host(Some(&name)).unwrap();
+    fixture.settings.broker.url = url.as_str().into();
+    let folder = Folder::of(&fixture);
+    let hosts = folder.0.join("hosts");
+    fs::write(&hosts, "127.0.0.1 localhost\n").unwrap();
+    let endpoint = Endpoint::start(|_| async { status(200) }).await;
+    let arguments = ["relay", "--queue", &fixture.queue, "--to", &endpoint.url];
+    // In a world of its own, this file says which names are known.
+    let mount = format!("mount --bind {} /etc/hosts && exec \"$@\"", hosts.display());
+    let with_hosts = ["unshare", "--map-root-user", "--mount", "sh", "-c", &mount, "sh"];
+    let relay = Tool::start_by(&with_hosts, &arguments, variables(&fixture.settings));
+    relay.logs("check the host in broker.url").await;
+    let address = if address == "localhost" { "127.0.0.1" } else { &address };
+    fs::write(&hosts, format!("127.0.0.1 localhost\n{address} {name}\n")).unwrap();
+    relay.consumes().await;
+    fixture.publish("x").await;
+    endpoint.receives(1).await;
+    let stopped = relay.stop().await;
+    assert!(stopped.out.contains("handled 1, requeued 0, waited 0, parked 0"), "{}", stopped.out);
 }

@@ -53,7 +53,10 @@ impl Api {
             let sources = or_unseen(sources, &what, &mut unseen)?;
             seen.sources.extend(sources.map(|sources| (binding.destination.clone(), sources)));
         }
-        match self.get::<Vec<Node>>(&["nodes"]).await {
+        let nodes = self.get::<Vec<Node>>(&["nodes"]).await;
+        // Whoever may not see nodes is shown only connections of its own.
+        let sees_all = nodes.is_ok();
+        match nodes {
             Ok(nodes) => seen.nodes = nodes.unwrap_or_default(),
             Err(refusal) => unseen.push(refusal.of("nodes, their versions and alarms")),
         }
@@ -62,6 +65,9 @@ impl Api {
             Err(refusal) => unseen.push(refusal.of("feature flags")),
         }
         seen.limits = self.limits(&mut unseen).await;
+        if !sees_all && seen.limits.connections.take().is_some() {
+            unseen.push("the connections of others".to_owned());
+        }
         if seen.version().is_none() {
             seen.overview = self.get(&["overview"]).await.ok().flatten();
         }
@@ -79,7 +85,7 @@ impl Api {
         let of_vhost =
             of_vhost.map_err(|it| note(it, format!("limits of virtual host {vhost:?}"))).ok();
         let mut url = self.address(&["connections"]);
-        url.query_pairs_mut().append_pair("columns", "user,vhost,channels,channel_max");
+        url.query_pairs_mut().append_pair("columns", "user,vhost,node,channels,channel_max");
         let connections = self.fetch(url).await.map(Option::unwrap_or_default);
         let connections = connections.map_err(|it| note(it, "connections".to_owned())).ok();
         let mut url = self.address(&["queues", &vhost]);

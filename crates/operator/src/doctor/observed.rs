@@ -162,9 +162,16 @@ pub(super) struct QueueDetails {
     pub(super) effective_policy: Option<Map<String, Value>>,
     #[serde(deserialize_with = "lenient")]
     pub(super) messages: Option<u64>,
+    #[serde(deserialize_with = "lenient")]
+    pub(super) messages_ready: Option<u64>,
     /// Only quorum queues have it.
     #[serde(deserialize_with = "lenient")]
     pub(super) messages_dlx: Option<u64>,
+    #[serde(deserialize_with = "lenient")]
+    pub(super) message_bytes_ready: Option<u64>,
+    /// Only quorum queues have it.
+    #[serde(deserialize_with = "lenient")]
+    pub(super) message_bytes_dlx: Option<u64>,
     #[serde(deserialize_with = "lenient")]
     pub(super) consumers: Option<u32>,
     #[serde(rename = "consumer_details", deserialize_with = "lenient")]
@@ -210,6 +217,15 @@ pub(super) struct ConsumerDetails {
     pub(super) consumer_timeout: Option<u64>,
     #[serde(deserialize_with = "object")]
     pub(super) arguments: Map<String, Value>,
+    #[serde(rename = "channel_details", deserialize_with = "lenient")]
+    pub(super) channel: Option<ChannelDetails>,
+}
+
+/// The channel of a consumer.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct ChannelDetails {
+    pub(super) name: String,
 }
 
 impl ConsumerDetails {
@@ -305,6 +321,7 @@ pub(super) struct LimitValues {
 pub(super) struct ConnectionDetails {
     pub(super) user: String,
     pub(super) vhost: String,
+    pub(super) node: Option<String>,
     pub(super) channels: Option<u64>,
     pub(super) channel_max: Option<u64>,
 }
@@ -317,6 +334,7 @@ pub(super) struct LimitsSeen {
     /// `None` if the API does not tell it.
     pub(super) of_user: Option<Vec<LimitValues>>,
     pub(super) of_vhost: Option<Vec<LimitValues>>,
+    /// `None` also if it tells not all of them.
     pub(super) connections: Option<Vec<ConnectionDetails>>,
     pub(super) queues: Option<u64>,
 }

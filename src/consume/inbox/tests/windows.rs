@@ -23,6 +23,16 @@ fn a_fresh_delivery_opens_the_window_for_as_many_as_there_are_handlers_and_what_
     assert_eq!(widths(&mut inbox, queue, now), [0, 10, 40, 100]);
 }
 
+/// Each is one more consumer, as the page "Sizing" says.
+#[test]
+fn a_queue_that_was_empty_at_first_is_subscribed_to_in_four_steps() {
+    let (mut inbox, now) = (Inbox::new(0), Instant::now());
+    let queue = inbox.add(RULES);
+    inbox.opened(queue, now);
+    inbox.got(queue, None, now);
+    assert_eq!(widths(&mut inbox, queue, now), [1, 10, 40, 100]);
+}
+
 #[test]
 fn after_a_suspect_the_window_stays_closed_until_enough_was_settled() {
     let (mut inbox, now) = (Inbox::new(0), Instant::now());

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::message;
 use crate::folder::Folder;
-use crate::process::Finished;
+use crate::process::{Finished, Tool, variables};
 use crate::support::{Fixture, SOON};
 
 impl Fixture {
@@ -17,6 +17,37 @@ impl Fixture {
         assert_eq!(finished.code(), 0, "{arguments:?}: {}", finished.err);
         finished
     }
+}
+
+/// The disk is full, or the file may not become larger.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_export_that_cannot_be_written_leaves_no_file_that_looks_whole_and_takes_no_message() {
+    let fixture = Fixture::new("export-full").await;
+    fixture.declare().await;
+    let large = "x".repeat(10_000);
+    let parked = || Publish::to(fixture.stray(), "order.created").body(large.as_str());
+    fixture.client.publish_many((0..3).map(|_| parked())).await.unwrap();
+    fixture.has_depth(&fixture.stray(), 3).await;
+    let folder = Folder::of(&fixture);
+    let path = folder.0.join("stray.jsonl");
+    let file = path.to_str().unwrap();
+    let small_disk = ["sh", "-c", "trap '' XFSZ; ulimit -f 8; exec \"$@\"", "sh"];
+    let arguments = ["parked", "export", "--stray", "--output", file];
+    let export = Tool::start_by(&small_disk, &arguments, variables(&fixture.settings));
+    let error = export.finished().await.error(1);
+    let part = folder.0.join("stray.jsonl.incomplete");
+    for told in [part.to_str().unwrap(), "incomplete: delete it", "File too large"] {
+        assert!(error.contains(told), "{told}: {error}");
+    }
+    assert!(!path.exists() && part.exists());
+    fixture.has_depth(&fixture.stray(), 3).await;
+    let again = fixture.tool(&arguments).finished().await.error(1);
+    assert!(again.contains("stray.jsonl.incomplete: File exists"), "{again}");
+    fs::remove_file(&part).unwrap();
+    fixture.parked_at(&arguments[1..]).await;
+    assert!(path.exists() && !part.exists());
+    let exists = fixture.tool(&arguments).finished().await.error(1);
+    assert!(exists.contains(file), "{exists}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

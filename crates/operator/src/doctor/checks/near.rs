@@ -10,9 +10,9 @@ pub(super) fn check(seen: &Observed) -> Vec<Finding> {
     // Memory is reported by its alarm.
     let near = all.filter(|usage| usage.is_near() && !usage.what.starts_with("memory"));
     near.map(|usage| {
-        let effect = if usage.is_reached() { "no more are possible" } else { "few are left" };
-        let (seen, remedy) = (format!("{usage}: {effect}"), usage.remedy());
-        Finding::new(Check::LimitNear, usage.what.clone(), seen, remedy)
+        let effect = if usage.is_reached() { "nothing is left" } else { "little is left" };
+        let seen = format!("{usage}: {effect}");
+        Finding::new(Check::LimitNear, usage.what, seen, usage.remedy)
     })
     .collect()
 }
@@ -39,12 +39,12 @@ mod tests {
         let management = Management { limits: seen, ..Management::default() };
         let found = check(&Observed { management: Some(management), ..Observed::default() });
         let told: Vec<_> = found.iter().map(|it| (it.seen.as_str(), it.remedy.as_str())).collect();
-        assert_eq!(told[0].0, "1 of 1: no more are possible");
+        assert_eq!(told[0].0, "1 of 1: nothing is left");
         assert!(
             told[0].1.contains("set_user_limits \"svc\" '{\"max-connections\": N}'"),
             "{told:?}"
         );
-        assert_eq!(told[1].0, "9 of 10: few are left");
+        assert_eq!(told[1].0, "9 of 10: little is left");
         assert!(
             told[1].1.contains("set_vhost_limits -p \"a b\" '{\"max-queues\": N}'"),
             "{told:?}"

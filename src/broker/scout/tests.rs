@@ -1,0 +1,412 @@
+//! What a service does where the broker allows it few connections or channels, by a broker that
+//! knows nothing but its limits.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, join};
+use futures_util::stream::BoxStream;
+use lapin::message::Delivery;
+use lapin::options::{BasicConsumeOptions, ExchangeDeclareOptions, QueueDeclareOptions};
+use lapin::protocol::{AMQPError, AMQPErrorKind, AMQPHardError};
+use lapin::types::{FieldTable, ShortString};
+use lapin::{BasicProperties, Confirmation, ErrorKind, Event, ExchangeKind};
+use tokio::time::sleep;
+
+use super::*;
+use crate::broker::acks::Frame;
+use crate::broker::client::{Answer, Channel, QueueCounts, Subscription};
+use crate::broker::dial::{Dial, dialing};
+use crate::settings::BrokerSettings;
+
+/// What anything takes on its way.
+const LATENCY: Duration = Duration::from_millis(5);
+/// For how long a closed channel is counted.
+const COUNTED_FOR: Duration = Duration::from_millis(20);
+
+/// What happens to a connection that is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Dialed {
+    Opened,
+    Refused,
+    OverLimit,
+}
+
+/// A broker that allows so many channels.
+struct Limited {
+    channels: AtomicUsize,
+    most_channels: AtomicUsize,
+    dialed: Mutex<Dialed>,
+}
+
+impl Limited {
+    fn new(most_channels: usize) -> Arc<Self> {
+        Arc::new(Self {
+            channels: AtomicUsize::new(0),
+            most_channels: AtomicUsize::new(most_channels),
+            dialed: Mutex::new(Dialed::Opened),
+        })
+    }
+
+    fn dials(&self, dialed: Dialed) {
+        *lock(&self.dialed) = dialed;
+    }
+}
+
+impl Dial for Arc<Limited> {
+    fn dial(
+        &self,
+        _: &BrokerSettings,
+        address: &str,
+        _: &str,
+        _: Duration,
+    ) -> BoxFuture<'_, Result<Arc<dyn Connection>, Error>> {
+        let (broker, dialed) = (address.to_owned(), *lock(&self.dialed));
+        let connection = LimitedConnection { broker: self.clone(), is_open: true.into() };
+        async move {
+            match dialed {
+                Dialed::Opened => Ok(Arc::new(connection) as Arc<dyn Connection>),
+                Dialed::Refused => {
+                    Err(Error::Connect { broker, problem: "connection refused".to_owned().into() })
+                }
+                Dialed::OverLimit => Err(Error::of_operation(
+                    "connecting",
+                    &not_allowed(
+                        "connection refused for user 'svc': user connection limit (2) is reached",
+                    ),
+                )),
+            }
+        }
+        .boxed()
+    }
+}
+
+fn not_allowed(text: &str) -> lapin::Error {
+    let kind = AMQPErrorKind::Hard(AMQPHardError::NOTALLOWED);
+    let text = format!("NOT_ALLOWED - {text}");
+    ErrorKind::ProtocolError(AMQPError::new(kind, text.as_str().into())).into()
+}
+
+struct LimitedConnection {
+    broker: Arc<Limited>,
+    is_open: AtomicBool,
+}
+
+impl Connection for LimitedConnection {
+    fn is_open(&self) -> bool {
+        self.is_open.load(Ordering::Relaxed)
+    }
+
+    fn is_blocked(&self) -> bool {
+        false
+    }
+
+    fn frame_max(&self) -> u32 {
+        0
+    }
+
+    fn channel_max(&self) -> u16 {
+        2_047
+    }
+
+    fn events(&self) -> BoxStream<'static, Event> {
+        unreachable!()
+    }
+
+    fn open_channel(&self) -> Answer<'_, Arc<dyn Channel>> {
+        async {
+            sleep(LATENCY).await;
+            let broker = &self.broker;
+            if broker.channels.load(Ordering::Relaxed) >= broker.most_channels.load(Ordering::Relaxed)
+            {
+                self.is_open.store(false, Ordering::Relaxed);
+                let text = "number of channels opened for user 'svc' has reached the maximum allowed user limit of 1";
+                return Err(not_allowed(text));
+            }
+            broker.channels.fetch_add(1, Ordering::Relaxed);
+            sleep(LATENCY).await;
+            let channel = LimitedChannel { broker: broker.clone(), is_closed: false.into() };
+            Ok(Arc::new(channel) as Arc<dyn Channel>)
+        }
+        .boxed()
+    }
+
+    fn close(&self, _: &'static str) -> Answer<'_, ()> {
+        self.is_open.store(false, Ordering::Relaxed);
+        async { Ok(()) }.boxed()
+    }
+}
+
+struct LimitedChannel {
+    broker: Arc<Limited>,
+    is_closed: AtomicBool,
+}
+
+impl LimitedChannel {
+    fn ends(&self) {
+        if self.is_closed.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let broker = self.broker.clone();
+        tokio::spawn(async move {
+            sleep(COUNTED_FOR).await;
+            broker.channels.fetch_sub(1, Ordering::Relaxed);
+        });
+    }
+}
+
+impl Drop for LimitedChannel {
+    fn drop(&mut self) {
+        self.ends();
+    }
+}
+
+impl Channel for LimitedChannel {
+    fn is_open(&self) -> bool {
+        true
+    }
+
+    fn closed_by_broker(&self) -> Option<lapin::Error> {
+        None
+    }
+
+    fn set_prefetch(&self, _: u16) -> Answer<'_, ()> {
+        unreachable!()
+    }
+
+    fn consume(
+        &self,
+        _: ShortString,
+        _: BasicConsumeOptions,
+        _: FieldTable,
+    ) -> Answer<'_, Subscription> {
+        unreachable!()
+    }
+
+    fn cancel(&self, _: ShortString) -> Answer<'_, ()> {
+        unreachable!()
+    }
+
+    fn get(&self, _: ShortString) -> Answer<'_, Option<Delivery>> {
+        unreachable!()
+    }
+
+    fn send_settlement(&self, _: Frame) -> bool {
+        unreachable!()
+    }
+
+    fn flush(&self) -> Answer<'static, ()> {
+        unreachable!()
+    }
+
+    fn confirm_select(&self) -> Answer<'_, ()> {
+        unreachable!()
+    }
+
+    fn publish<'a>(
+        &'a self,
+        _: ShortString,
+        _: ShortString,
+        _: &'a [u8],
+        _: BasicProperties,
+        _: bool,
+    ) -> Answer<'a, Confirmation> {
+        unreachable!()
+    }
+
+    fn declare_queue(
+        &self,
+        _: ShortString,
+        _: QueueDeclareOptions,
+        _: FieldTable,
+    ) -> Answer<'_, QueueCounts> {
+        unreachable!()
+    }
+
+    fn declare_exchange(
+        &self,
+        _: ShortString,
+        _: ExchangeKind,
+        _: ExchangeDeclareOptions,
+        _: FieldTable,
+    ) -> Answer<'_, ()> {
+        unreachable!()
+    }
+
+    fn bind_queue(
+        &self,
+        _: ShortString,
+        _: ShortString,
+        _: ShortString,
+        _: FieldTable,
+    ) -> Answer<'_, ()> {
+        unreachable!()
+    }
+
+    fn unbind_queue(
+        &self,
+        _: ShortString,
+        _: ShortString,
+        _: ShortString,
+        _: FieldTable,
+    ) -> Answer<'_, ()> {
+        unreachable!()
+    }
+
+    fn bind_exchange(&self, _: ShortString, _: ShortString) -> Answer<'_, ()> {
+        unreachable!()
+    }
+
+    fn delete_queue(&self, _: ShortString) -> Answer<'_, ()> {
+        unreachable!()
+    }
+
+    fn delete_exchange(&self, _: ShortString, _: bool) -> Answer<'_, ()> {
+        unreachable!()
+    }
+
+    fn close(&self, _: &'static str) -> Answer<'_, ()> {
+        async {
+            sleep(LATENCY).await;
+            self.ends();
+            Ok(())
+        }
+        .boxed()
+    }
+}
+
+/// Runs this with a scout, and a link that is not the scout's, at a broker with these limits.
+fn at<F: Future<Output = ()>>(
+    most_channels: usize,
+    run: impl FnOnce(Arc<Limited>, Arc<Scout>, Arc<Link>) -> F,
+) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    let broker = Limited::new(most_channels);
+    runtime.block_on(dialing(Arc::new(broker.clone()), async {
+        let link = |name: &str| Arc::new(Link::new(name.to_owned(), BrokerSettings::default()));
+        let (scout, other) = (Arc::new(Scout::new(link("keeping"))), link("consuming"));
+        run(broker, scout, other).await;
+    }));
+}
+
+async fn look(connection: Arc<dyn Connection>) -> Result<(), Error> {
+    let opening = connection.open_channel();
+    let channel = answer("opening a channel", TRIAL_LIMIT, opening).await?;
+    sleep(LATENCY).await;
+    answer("closing a channel", TRIAL_LIMIT, channel.close("done")).await
+}
+
+#[test]
+fn two_channels_that_are_opened_at_the_same_moment_do_not_both_take_the_last_place() {
+    at(1, async |_, scout, link| {
+        let connection = link.get().await.unwrap();
+        let open = async || {
+            let place = scout.place().await.ok()?;
+            Some(place.open(connection.open_channel()).await)
+        };
+        let (one, other) = join(open(), open()).await;
+        let opened = [one, other].into_iter().flatten().map(|opened| opened.is_ok());
+        assert_eq!(opened.collect::<Vec<_>>(), [true], "the other one was not tried");
+        assert!(connection.is_open());
+    });
+}
+
+#[test]
+fn several_channels_that_wait_for_their_places_are_tried_together() {
+    at(20, async |_, scout, link| {
+        let connection = link.get().await.unwrap();
+        let began = clock::now();
+        let open = || async {
+            scout.place().await.unwrap().open(connection.open_channel()).await.unwrap()
+        };
+        let channels = join_all((0..17).map(|_| open())).await;
+        assert_eq!(channels.len(), 17);
+        let openings = 17 * 2 * LATENCY;
+        assert!(clock::elapsed(began) < openings + 4 * 2 * STILL_COUNTED, "{began:?}");
+    });
+}
+
+/// A look begins at each moment in turn.
+#[test]
+fn a_look_does_not_take_the_place_that_was_tried_for_another_channel() {
+    for after in 0..100 {
+        at(1, async |_, scout, link| {
+            let connection = link.get().await.unwrap();
+            let open = async {
+                let place = scout.place().await.ok()?;
+                Some(place.open(connection.open_channel()).await.is_ok())
+            };
+            let looking = async {
+                sleep(Duration::from_millis(after)).await;
+                scout.visit(None, look).await
+            };
+            let (opened, _) = join(open, looking).await;
+            assert_ne!(opened, Some(false), "a look after {after} ms took its place");
+            assert!(connection.is_open(), "after {after} ms");
+        });
+    }
+}
+
+#[test]
+fn a_channel_that_a_limit_forbids_costs_only_the_scouts_connection() {
+    at(0, async |broker, scout, link| {
+        let connection = link.get().await.unwrap();
+        let refused = scout.place().await.err().unwrap();
+        assert!(matches!(refused.limit(), Some(Limit::UserChannels { .. })), "{refused}");
+        assert!(connection.is_open());
+        broker.most_channels.store(1, Ordering::Relaxed);
+        sleep(Duration::from_secs(60)).await;
+        scout.place().await.unwrap().open(connection.open_channel()).await.unwrap();
+    });
+}
+
+#[test]
+fn without_a_connection_of_its_own_the_scout_works_on_another_one_whatever_keeps_it_from_having_one()
+ {
+    for dialed in [Dialed::Refused, Dialed::OverLimit] {
+        at(5, async |broker, scout, link| {
+            let connection = link.get().await.unwrap();
+            broker.dials(dialed);
+            assert!(scout.visit(None, look).await.is_err(), "{dialed:?}");
+            assert!(scout.visit(Some(&connection), look).await.is_ok(), "{dialed:?}");
+            assert!(scout.works_elsewhere());
+            broker.dials(Dialed::Opened);
+            sleep(Duration::from_secs(60)).await;
+            assert!(scout.visit(Some(&connection), look).await.is_ok());
+            assert!(!scout.works_elsewhere());
+        });
+    }
+}
+
+#[test]
+fn where_a_limit_of_channels_is_reached_no_other_connection_is_risked() {
+    at(0, async |_, scout, link| {
+        let connection = link.get().await.unwrap();
+        for _ in 0..3 {
+            assert!(scout.visit(Some(&connection), look).await.is_err());
+            assert!(!scout.works_elsewhere() && connection.is_open());
+        }
+    });
+}
+
+#[test]
+fn where_a_limit_allows_no_other_connection_an_abandoned_one_is_used_again() {
+    at(5, async |broker, _, link| {
+        let connection = link.get().await.unwrap();
+        // As a session that goes on with it.
+        let in_use = connection.clone();
+        broker.dials(Dialed::Refused);
+        link.abandon(&connection);
+        assert!(link.get().await.is_err(), "no limit keeps another one from being opened");
+        broker.dials(Dialed::OverLimit);
+        let again = link.get().await.unwrap();
+        assert!(Arc::ptr_eq(&again, &connection));
+        link.abandon(&connection);
+        drop((connection, again, in_use));
+        assert!(link.get().await.is_err(), "nobody uses it, so it is about to be closed");
+    });
+}
