@@ -294,11 +294,12 @@ mod tests {
 
     fn management(seen: Value) -> Management {
         let object = |key: &str| seen.get(key).cloned().unwrap_or_default();
-        let queues = object("queues").as_array().into_iter().flatten().map(|queue| {
+        let (queues, consumers) = (object("queues"), object("consumers"));
+        let queues = queues.as_array().into_iter().flatten().map(|queue| {
             let details: QueueDetails = serde_json::from_value(queue.clone()).unwrap();
             (details.name.clone(), details)
         });
-        let consumers = object("consumers").as_array().into_iter().flatten().map(|channels| {
+        let consumers = consumers.as_array().into_iter().flatten().map(|channels| {
             let of = |name: &Value| json!({ "channel_details": { "name": name } });
             let all = channels.as_array().map(|all| all.iter().map(of).collect::<Value>());
             ("q".to_owned(), all.map(|all| serde_json::from_value(all).unwrap()))
