@@ -54,7 +54,7 @@ pub(crate) async fn flat(ground: Ground) -> Account {
 
 /// Resident memory in KiB and the number of open files, once the service has reconnected.
 async fn settled_usage(service: &Service, proxy: &Proxy) -> (u64, usize) {
-    eventually(SOON, "the service has both its connections", async || proxy.open() >= 2)
+    eventually(SOON, "the service consumes and publishes", async || proxy.open() >= 2)
         .await
         .unwrap();
     // What the lost connections took is given back by then.
