@@ -1,4 +1,4 @@
-//! A lock that a panic does not keep from those who come after.
+//! Locks a mutex, also one that a thread held when it panicked.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

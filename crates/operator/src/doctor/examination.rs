@@ -33,7 +33,7 @@ impl Examination {
     /// # Errors
     ///
     /// When the settings are wrong, or the broker cannot be reached by AMQP.
-    pub(super) async fn at(settings: &Settings) -> Result<Self, Error> {
+    pub(super) async fn of(settings: &Settings) -> Result<Self, Error> {
         let mut subject = Subject::of(settings)?;
         let link = Link::new(format!("{} doctor", settings.namespace), settings.broker.clone());
         let connection = link.start().await?;

@@ -71,7 +71,7 @@ use rehop::Timestamp;
 /// When the settings are wrong, or the broker cannot be reached by AMQP. If the management API
 /// cannot be used, that is a finding.
 pub async fn examine(settings: &Settings) -> Result<Report, Error> {
-    let mut examination = Examination::at(settings).await?;
+    let mut examination = Examination::of(settings).await?;
     examination.at_heads_of_parked_queues().await?;
     let findings = checks::findings(
         &examination.subject,
@@ -94,7 +94,7 @@ pub async fn examine(settings: &Settings) -> Result<Report, Error> {
 ///
 /// As [`examine`].
 pub async fn verify(settings: &Settings) -> Result<Report, Error> {
-    let examination = Examination::at(settings).await?;
+    let examination = Examination::of(settings).await?;
     let findings = checks::findings(
         &examination.subject,
         &examination.seen,
@@ -114,7 +114,7 @@ pub async fn verify(settings: &Settings) -> Result<Report, Error> {
 ///
 /// As [`examine`].
 pub async fn plan(settings: &Settings) -> Result<Plan, Error> {
-    let examination = Examination::at(settings).await?;
+    let examination = Examination::of(settings).await?;
     let plan = plan::plan(&examination.subject, &examination.seen);
     examination.end().await;
     Ok(plan)

@@ -70,7 +70,7 @@ const STOPPED: &str = "the prune was told to stop";
 ///
 /// When the settings are wrong, or the broker or its management API cannot be used.
 pub async fn unused(settings: &Settings) -> Result<Vec<Unused>, Error> {
-    let examination = Examination::at(settings).await?;
+    let examination = Examination::of(settings).await?;
     let unused = unused_of(&examination).map(|(_, unused)| unused);
     examination.end().await;
     unused
@@ -101,7 +101,7 @@ pub async fn prune(
             let kept = chosen.iter().map(|unused| kept(unused.clone(), STOPPED.to_owned()));
             return Ok(kept.collect::<Vec<_>>().into());
         }
-        examination = Examination::at(settings) => examination?,
+        examination = Examination::of(settings) => examination?,
     };
     let pruned = match unused_of(&examination) {
         Ok((api, unused)) => {
@@ -134,14 +134,9 @@ fn unused_of(examination: &Examination) -> Result<(&Api, Vec<Unused>), Error> {
         });
         return Err(Error::Management { problem: problem.into() });
     };
-    Ok((
-        api,
-        super::unused::unused(
-            &examination.subject.names,
-            &examination.subject.wait_queues(),
-            management,
-        ),
-    ))
+    let subject = &examination.subject;
+    let unused = super::unused::unused(&subject.names, &subject.wait_queues(), management);
+    Ok((api, unused))
 }
 
 struct Pruner<'a> {
@@ -189,7 +184,7 @@ impl StillUnbound {
 
 /// A prune under way.
 #[derive(Default)]
-struct UnderWay {
+struct PruneProgress {
     pruned: Vec<Pruned>,
     unbound: Vec<Unbound>,
     /// Those that are deleted after the queues.
@@ -205,8 +200,8 @@ impl Pruner<'_> {
         chosen: Vec<(Verdict, Unused)>,
         stop: &Shared<impl Future<Output = ()>>,
     ) -> Result<Vec<Pruned>, Error> {
-        let mut under_way = self.unbind_queues(chosen, stop).await;
-        if under_way.failed.is_none() && !under_way.unbound.is_empty() {
+        let mut progress = self.unbind_queues(chosen, stop).await;
+        if progress.failed.is_none() && !progress.unbound.is_empty() {
             tokio::select! {
                 biased;
                 () = stop.clone() => {}
@@ -214,14 +209,14 @@ impl Pruner<'_> {
                 () = tokio::time::sleep(NEXT_SAMPLE * 2) => {}
             }
         }
-        let ended = match self.delete_queues(&mut under_way, stop).await {
-            Ok(()) => self.delete_exchanges(&mut under_way, stop).await,
+        let ended = match self.delete_queues(&mut progress, stop).await {
+            Ok(()) => self.delete_exchanges(&mut progress, stop).await,
             Err(error) => Err(error),
         };
         if ended.is_err() {
-            log_deleted(&under_way.pruned);
+            log_deleted(&progress.pruned);
         }
-        ended.map(|()| under_way.pruned)
+        ended.map(|()| progress.pruned)
     }
 
     /// Unbinds the queues that are still as they were when they were chosen.
@@ -229,9 +224,9 @@ impl Pruner<'_> {
         &self,
         chosen: Vec<(Verdict, Unused)>,
         stop: &Shared<impl Future<Output = ()>>,
-    ) -> UnderWay {
-        let mut under_way = UnderWay::default();
-        let UnderWay { pruned, unbound, exchanges, failed } = &mut under_way;
+    ) -> PruneProgress {
+        let mut progress = PruneProgress::default();
+        let PruneProgress { pruned, unbound, exchanges, failed } = &mut progress;
         for (chosen_as, unused) in chosen {
             let is_as_chosen = unused.verdict == Verdict::Removable
                 || (unused.verdict == Verdict::MayBeInUse && chosen_as == Verdict::MayBeInUse);
@@ -254,16 +249,16 @@ impl Pruner<'_> {
                 },
             }
         }
-        under_way
+        progress
     }
 
     /// Deletes the queues that nothing has come to, and binds the others again.
     async fn delete_queues(
         &self,
-        under_way: &mut UnderWay,
+        progress: &mut PruneProgress,
         stop: &Shared<impl Future<Output = ()>>,
     ) -> Result<(), Error> {
-        let UnderWay { pruned, unbound, failed, .. } = under_way;
+        let PruneProgress { pruned, unbound, failed, .. } = progress;
         let users = match is_stopped(stop) {
             true => Err(STOPPED.to_owned()),
             false => self.users().await,
@@ -300,15 +295,15 @@ impl Pruner<'_> {
     /// When the connection is lost. Another error keeps only its exchange.
     async fn delete_exchanges(
         &self,
-        under_way: &mut UnderWay,
+        progress: &mut PruneProgress,
         stop: &Shared<impl Future<Output = ()>>,
     ) -> Result<(), Error> {
-        for unused in under_way.exchanges.drain(..) {
+        for unused in progress.exchanges.drain(..) {
             let obstacle = match is_stopped(stop) {
                 true => Some(STOPPED.to_owned()),
                 false => self.obstacle_to_exchange(&unused).await,
             };
-            under_way.pruned.push(match obstacle {
+            progress.pruned.push(match obstacle {
                 None => match self.delete_exchange(&unused).await {
                     Ok(()) => deleted(unused),
                     Err(error @ Error::Lost { .. }) => return Err(error),
