@@ -417,6 +417,32 @@ fn a_broker_has_time_to_answer_after_an_alarm() {
     }
 }
 
+/// Some copies are given up while another one waits on their lane. At a limit of channels no other
+/// lane can be opened, and soon the queue is well again.
+#[tokio::test(start_paused = true)]
+async fn a_retired_lane_carries_copies_until_another_can_be_opened() {
+    const LIMIT_ENDS: u64 = 600_000;
+    let plan =
+        |at, withdrawn_after| Plan { at, exchange: 0, nature: Nature::Fine, withdrawn_after };
+    let given_up = vec![plan(1_000, Some(5_000)); 5];
+    let next = vec![plan(20_000, None); 5];
+    let scenario = Scenario {
+        seed: 1,
+        goes_on_refusing: false,
+        copies: [given_up, vec![plan(1_000, None)], next].concat(),
+        moods: vec![(0, 0, Mood::Slow), (15_000, 0, Mood::Open), (LIMIT_ENDS, 0, Mood::Open)],
+        weather: vec![(5_000, Weather::NoChannels(LIMIT_ENDS))],
+    };
+    let broker = Broker::new(&scenario);
+    broker.lock().has_scout = true;
+    let publishing = publish_all(&scenario, broker.clone(), LONGEST);
+    let ended = dialing(Arc::new(broker), publishing).await;
+    for ended in &ended[6..] {
+        let Some((Ok(()), waited)) = ended else { panic!("{ended:?}") };
+        assert!(*waited < Duration::from_secs(60), "{waited:?}");
+    }
+}
+
 /// The scout has no connection here.
 #[tokio::test(start_paused = true)]
 async fn what_a_copy_shows_to_be_missing_is_declared_again_also_without_a_third_connection() {

@@ -31,6 +31,9 @@ pub(super) const EXCHANGES: usize = 3;
 /// The longest that anything takes on its way, in ms.
 pub(super) const LATENCY: u64 = 10;
 
+/// What brokers answer at a limit of channels (3.10, 4.0 and 4.3).
+const OVER_LIMIT: &str = "NOT_ALLOWED - number of channels opened for user 'me' has reached the maximum allowed user limit of (9)";
+
 /// What an exchange, or the queue behind it, does with a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mood {
@@ -133,6 +136,8 @@ pub(super) struct World {
     /// How many channels were opened, and how many of a connection were open at once, at most.
     pub(super) opened: usize,
     pub(super) most_channels: usize,
+    /// Whether channels can be tried on a connection of their own.
+    pub(super) has_scout: bool,
     /// How many exchanges were declared.
     pub(super) declared: usize,
 }
@@ -222,6 +227,7 @@ impl Broker {
             no_channels_until: now,
             opened: 0,
             most_channels: 0,
+            has_scout: false,
             declared: 0,
         })))
     }
@@ -439,9 +445,13 @@ impl Dial for Broker {
         let broker = address.to_owned();
         let is_scout = name == "keeping";
         async move {
+            if is_scout && self.lock().has_scout {
+                let (broker, line) = (self.clone(), Line::new(Instant::now()));
+                return Ok(Arc::new(ModelConnection { broker, line }) as Arc<dyn Connection>);
+            }
             if is_scout {
-                // This broker has no limit of channels over all connections, so nothing is to be
-                // found out.
+                // No channel is refused because of a limit over all connections, so nothing is to
+                // be found out.
                 return Err(Error::Connect { broker, problem: "no need".to_owned().into() });
             }
             sleep(millis(LATENCY)).await;
@@ -494,6 +504,11 @@ impl Connection for ModelConnection {
         async {
             self.broker.read(&self.line).await?;
             if Instant::now() < self.broker.lock().no_channels_until {
+                if self.broker.lock().has_scout {
+                    let error = hard(AMQPHardError::NOTALLOWED, OVER_LIMIT);
+                    self.line.closes(error.clone());
+                    return Err(error);
+                }
                 return Err(ErrorKind::ChannelsLimitReached.into());
             }
             self.broker.answered(&self.line).await?;
