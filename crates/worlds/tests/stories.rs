@@ -353,25 +353,6 @@ fn what_waits_when_the_broker_takes_messages_back_sooner_than_the_settings_say_i
     }
 }
 
-/// The broker takes one message back, and cancels the subscription. Another message goes on.
-#[test]
-fn what_runs_is_settled_although_a_limit_keeps_its_queue_from_being_declared_again() {
-    let mut scenario = quiet(Version::V4_3, 2, 5);
-    scenario.enforced_timeout = secs(15);
-    scenario.queues[0].is_existing = true;
-    scenario.queues[0].handler_timeout = secs(60);
-    let plan = |runs| AttemptPlan { runs: secs(runs), ends: AttemptEnd::Succeeds };
-    scenario.messages[0].attempts = vec![plan(25), plan(1)];
-    scenario.messages[1] =
-        MessagePlan { at: secs(8), attempts: vec![plan(12)], ..scenario.messages[1].clone() };
-    scenario.faults = vec![fault(10, FaultKind::NoMoreChannels { lasts: secs(20) })];
-    let outcome = kept(&scenario);
-    let began = count(&outcome, |event| matches!(event, Happened::Began { message: 1, .. }));
-    assert_eq!(began, 1, "it came again:\n{}", Story { scenario: &scenario, outcome: &outcome });
-    let timeouts = count(&outcome, |event| matches!(event, Happened::Began { message: 0, .. }));
-    assert!(timeouts > 1, "the other one was taken back");
-}
-
 #[test]
 fn a_runtime_may_end_while_hundreds_of_deliveries_wait() {
     let mut scenario = quiet(Version::V4_3, 1_000, 1);

@@ -300,19 +300,23 @@ async fn look(connection: Arc<dyn Connection>) -> Result<(), Error> {
     answer("closing a channel", TRIAL_LIMIT, channel.close("done")).await
 }
 
+/// The second one begins at each moment in turn.
 #[test]
 fn two_channels_that_are_opened_at_the_same_moment_do_not_both_take_the_last_place() {
-    at(1, async |_, scout, link| {
-        let connection = link.get().await.unwrap();
-        let open = async || {
-            let place = scout.place().await.ok()?;
-            Some(place.open(connection.open_channel()).await)
-        };
-        let (one, other) = join(open(), open()).await;
-        let opened = [one, other].into_iter().flatten().map(|opened| opened.is_ok());
-        assert_eq!(opened.collect::<Vec<_>>(), [true], "the other one was not tried");
-        assert!(connection.is_open());
-    });
+    for after in 0..100 {
+        at(1, async |_, scout, link| {
+            let connection = link.get().await.unwrap();
+            let open = async |after| {
+                sleep(Duration::from_millis(after)).await;
+                let place = scout.place().await.ok()?;
+                Some(place.open(connection.open_channel()).await)
+            };
+            let (one, other) = join(open(0), open(after)).await;
+            let opened = [one, other].into_iter().flatten().map(|opened| opened.is_ok());
+            assert_eq!(opened.collect::<Vec<_>>(), [true], "{after} ms: the other was not tried");
+            assert!(connection.is_open());
+        });
+    }
 }
 
 #[test]

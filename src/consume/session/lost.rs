@@ -101,17 +101,8 @@ impl Session<'_> {
                 self.queue.wait_out_alarm().await;
             }
             let position = self.queue.index.position();
-            for tries in 0.. {
-                let declared = self.queue.keeper.declare(&self.connection, position).await;
-                match declared {
-                    // The scout says so. What this session holds is settled meanwhile.
-                    Err(error) if error.limit().is_some_and(Limit::is_of_the_client) => {
-                        tokio::time::sleep(pause(tries)).await;
-                    }
-                    other => return other,
-                }
-            }
-            Ok(())
+            // What this session holds is settled meanwhile.
+            outlast_limits(|| self.queue.keeper.declare(&self.connection, position)).await
         };
         let mut declare = pin!(declare);
         loop {
@@ -135,5 +126,50 @@ impl Session<'_> {
 
     pub(super) fn lost_by(&self, problem: Problem) -> Error {
         Error::of_end(format!("consuming queue {:?}", self.name()), problem)
+    }
+}
+
+/// Declares until no limit leaves it without room, of which the scout says so.
+async fn outlast_limits<F: Future<Output = Result<(), Error>>>(
+    declare: impl Fn() -> F,
+) -> Result<(), Error> {
+    for tries in 0.. {
+        match declare().await {
+            Err(error) if error.limit().is_some_and(Limit::is_of_the_client) => {
+                tokio::time::sleep(pause(tries)).await;
+            }
+            other => return other,
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    /// How declaring ends, and how much is left, if it goes like this.
+    async fn declared(mut limits: Vec<Limit>) -> (Result<(), Error>, usize) {
+        limits.reverse();
+        let left = RefCell::new(limits);
+        let declare = || async {
+            let problem = || "NOT_ALLOWED".to_owned().into();
+            let error = |limit| Error::Limit { what: String::new(), limit, problem: problem() };
+            left.borrow_mut().pop().map_or(Ok(()), |limit| Err(error(limit)))
+        };
+        (outlast_limits(declare).await, left.into_inner().len())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_session_outlasts_a_limit_of_channels_and_connections_and_no_other() {
+        let user = || Limit::UserChannels { user: "svc".to_owned() };
+        let queues = || Limit::VhostQueues { vhost: "/".to_owned() };
+        let (declared_in_the_end, left) =
+            declared(vec![user(), Limit::NodeConnections, user()]).await;
+        assert!(declared_in_the_end.is_ok() && left == 0);
+        let (refused, left) = declared(vec![user(), queues(), user()]).await;
+        assert_eq!((refused.unwrap_err().limit(), left), (Some(&queues()), 1));
     }
 }

@@ -48,6 +48,10 @@ async fn limits_are_shown_with_how_near_they_are() {
     let Some(api) = BrokerApi::shared().await else { return };
     let mut fixture = Fixture::new("limits").await;
     fixture.declare().await;
+    let limited = fixture.parked();
+    let pattern = format!("^{}$", limited.replace('.', "[.]"));
+    api.set_policy(fixture.namespace.name(), &pattern, json!({ "max-length": 1000 })).await;
+    api.has_counted(&[&limited]).await;
     let user = fixture.namespace.name().to_owned();
     api.add_user(&user, "secret", [".*"; 3]).await;
     let mut url: url::Url = fixture.settings.broker.url.expose().parse().unwrap();
@@ -65,7 +69,23 @@ async fn limits_are_shown_with_how_near_they_are() {
         let command = ["doctor", "--queue", &fixture.queue, "--management", url];
         let finished = fixture.tool(&command).finished().await;
         assert!(finished.out.lines().any(is_it), "{}{}", finished.out, finished.err);
+        for key in [
+            "connection_max",
+            "channel_max_per_node",
+            "handshake_timeout",
+            "consumer_max_per_channel",
+            "cluster_queue_limit",
+        ] {
+            let told_by = format!("environment` shows {key} if it is set");
+            let is_it = |line: &str| {
+                line.contains(", limit unknown: `rabbitmqctl -n ") && line.ends_with(&told_by)
+            };
+            assert!(finished.out.lines().any(is_it), "{key}: {}", finished.out);
+        }
+        let length = format!("limit: messages of queue {limited:?}: 0 of 1000");
+        assert!(finished.out.lines().any(|line| line == length), "{}", finished.out);
     }
+    api.delete_policy(fixture.namespace.name()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
