@@ -75,7 +75,7 @@
 //!     └─ ack orders                      CLIENT
 //! parked orders.parked                   INTERNAL   until an operator sent it back; link: the span of the run
 //! process orders         attempt 1       CONSUMER   link: the rest in the parked queue; killed its process, so it is missing
-//! receive orders         attempt 2       CLIENT     no length; rehop.unanswered=1
+//! receive orders         attempt 2       CLIENT     rehop.unanswered=1
 //! └─ process orders      attempt 2       CONSUMER   rehop.outcome=ack
 //!     └─ ack orders                      CLIENT
 //! ```
@@ -108,8 +108,8 @@
 //! - An attempt that was aborted, or whose process died, has no outcome or no span. The next
 //!   attempt's number shows the gap: it counts each delivery to a process that died, even if its
 //!   handler had not started.
-//! - No span ends before it begins, whatever the clocks say: a wait that would is marked with
-//!   `rehop.clock_skew`, and has no length.
+//! - No span ends before it begins, or as it begins, whatever the clocks say: a wait that would is
+//!   marked with `rehop.clock_skew`, and has a length of 1 µs.
 //!
 //! | attribute | on | meaning |
 //! |---|---|---|

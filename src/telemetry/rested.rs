@@ -1,5 +1,7 @@
 //! The span of a message's rest in a parked, stray or discarded queue, in the trace of its chain.
 
+use std::time::SystemTime;
+
 use opentelemetry::Context;
 use opentelemetry::global::BoxedTracer;
 use opentelemetry::trace::{SpanBuilder, SpanContext, TraceContextExt, TraceState};
@@ -18,6 +20,11 @@ pub struct TraceOf<'a> {
     pub message_id: Option<&'a str>,
     /// Its `timestamp` property.
     pub timestamp: Option<u64>,
+}
+
+/// When a span of an operator ends that began at this time, if that is now.
+pub fn ended(started: SystemTime) -> SystemTime {
+    super::spans::ended(started)
 }
 
 /// Builds a span in the trace of a message's chain, and says which headers its copy carries on, so

@@ -146,17 +146,18 @@ impl QueueTracer {
         if skewed {
             attributes.push(KeyValue::new(names::CLOCK_SKEW, true));
         }
-        let started = if skewed { received } else { wait.since };
+        let started = SystemTime::from(if skewed { received } else { wait.since });
         let builder = self
             .start(chain, Cow::Owned(format!("wait {queue}")), SpanKind::Internal, attributes)
-            .with_start_time(SystemTime::from(started));
+            .with_start_time(started);
         let context = self.build(chain, builder);
-        context.span().end_with_timestamp(SystemTime::from(received));
+        context.span().end_with_timestamp(ended_at(received.into(), started));
         chain.waited(context.span().span_context());
     }
 
     /// The span of a delivery that came back without an answer, before its handler starts: if the
-    /// process dies, nothing else tells of it. It has no length, and the attempt is below it.
+    /// process dies, nothing else tells of it. It is as short as can be, and the attempt is below
+    /// it.
     /// Returns whether it is recorded.
     pub(crate) fn came_back(
         &self,
@@ -178,7 +179,7 @@ impl QueueTracer {
         ];
         attributes
             .extend(limit.map(|limit| KeyValue::new(names::DELIVERY_LIMIT, i64::from(limit))));
-        // Without a length, it would never be within a span of another host.
+        // As short as it is, it would never be within a span of another host.
         chain.set_apart();
         let now = clock::date();
         let builder = self
@@ -201,7 +202,7 @@ impl QueueTracer {
         span.set_status(Status::error(format!(
             "{deliveries} before this ended without an answer{last}"
         )));
-        span.end_with_timestamp(now);
+        span.end_with_timestamp(ended(now));
         if is_recorded {
             chain.came_back(span.span_context());
         }
@@ -325,7 +326,7 @@ impl ProcessSpan {
                 span.set_status(Status::error(cut(text, MAX_MESSAGE_BYTES).to_owned()));
             }
         }
-        span.end_with_timestamp(decided_at.max(self.started));
+        span.end_with_timestamp(ended_at(decided_at, self.started));
     }
 }
 
@@ -352,10 +353,19 @@ impl Drop for ClientSpan {
     }
 }
 
-/// Now, for a span that began at this time. A clock that was set back ends no span before its
-/// start.
+/// Jaeger warns of a negative duration if a span ends when it begins (2.20), and shows
+/// microseconds.
+const SHORTEST: Duration = Duration::from_micros(1);
+
+/// Now, for a span that began at this time.
 pub(crate) fn ended(started: SystemTime) -> SystemTime {
-    clock::date().max(started)
+    ended_at(clock::date(), started)
+}
+
+/// When a span ends that began at this time. A clock that was set back ends no span before its
+/// start.
+fn ended_at(at: SystemTime, started: SystemTime) -> SystemTime {
+    at.max(started + SHORTEST)
 }
 
 fn millis(duration: Duration) -> i64 {

@@ -96,7 +96,7 @@ impl Run {
 
 impl Drop for Run {
     fn drop(&mut self) {
-        self.context.span().end_with_timestamp(date().max(self.started));
+        self.context.span().end_with_timestamp(rested::ended(self.started));
     }
 }
 
@@ -156,7 +156,7 @@ impl RestSpan {
 
 impl Drop for RestSpan {
     fn drop(&mut self) {
-        self.context.span().end_with_timestamp(date().max(self.started));
+        self.context.span().end_with_timestamp(rested::ended(self.started));
     }
 }
 

@@ -87,6 +87,7 @@ fn in_no_world_is_a_clock_doubted_on_one_host_or_after_a_wait_on_two_and_no_chai
             if let Some(chain) = attribute(&span, "rehop.chain_id") {
                 assert_eq!(*chains.entry(chain).or_insert(trace), trace, "world {seed}: {span:?}");
             }
+            assert!(span.start_time < span.end_time, "world {seed}: {span:?}");
             waits += u32::from(span.name.starts_with("wait "));
             deaths += u32::from(span.name.starts_with("receive "));
             traces.entry(trace).or_default().push(span);
