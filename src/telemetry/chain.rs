@@ -2,18 +2,22 @@
 //! what its copies carry.
 
 use std::borrow::Cow;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use opentelemetry::Context;
 use opentelemetry::trace::{SpanContext, SpanId, TraceContextExt, TraceId, TraceState};
 
 use super::ids;
 use super::propagation::{self, Incoming};
+use crate::clock;
 use crate::message::{Delivery, HeaderValue};
 use crate::random::random;
 use crate::timestamp::Timestamp;
-use crate::wire::names::{BAGGAGE, PREVIOUS_ATTEMPT, TRACED_SINCE};
+use crate::wire::names::{BAGGAGE, PREVIOUS_ATTEMPT, TRACED_SINCE, WAITING_SINCE_NANOS};
 use crate::wire::{Ignored, TraceHeaders};
+
+/// A copy is written within this time of the decision that it waits.
+const WRITTEN_WITHIN: Duration = Duration::from_secs(1);
 
 /// A chain as this delivery continues it.
 #[derive(Debug, Clone)]
@@ -32,6 +36,8 @@ pub(crate) struct Chain {
     /// When the present trace began. Without a split, this is when the chain was first seen.
     since: Timestamp,
     first_seen: Timestamp,
+    /// When the last wait began, more precisely than the ledger has it.
+    waiting_since: Option<SystemTime>,
     baggage: Option<String>,
     /// Identifies the chain on every span.
     pub(crate) id: Cow<'static, str>,
@@ -64,6 +70,7 @@ impl Chain {
             waited_after: None,
             since,
             first_seen,
+            waiting_since: text(WAITING_SINCE_NANOS).and_then(moment),
             id: chain_id(delivery, origin.as_ref()),
             baggage,
         };
@@ -114,6 +121,21 @@ impl Chain {
         self.trace = Some(trace).filter(|_| ids::are_chosen());
     }
 
+    /// The attempt before this one, if that is known.
+    pub(super) fn previous(&self) -> Option<SpanId> {
+        self.links.last().map(SpanContext::span_id)
+    }
+
+    /// When the wait began that the ledger has in milliseconds. A header that does not agree with
+    /// it, because another version wrote one of the two, is ignored.
+    pub(super) fn waiting_since(&self, since: Timestamp) -> SystemTime {
+        let precise = self.waiting_since.filter(|precise| {
+            let precise = Timestamp::from(*precise);
+            precise >= since && precise.since(since) <= WRITTEN_WITHIN
+        });
+        precise.unwrap_or_else(|| since.into())
+    }
+
     /// The trace of a next span that has no parent.
     pub(super) fn trace(&self) -> Option<TraceId> {
         self.trace
@@ -145,7 +167,7 @@ impl Chain {
         }
         // In a new trace, it is the first span.
         self.origin.get_or_insert_with(|| wait.clone());
-        self.waited_after = self.links.last().map(SpanContext::span_id);
+        self.waited_after = self.previous();
         self.below(wait.clone());
     }
 
@@ -194,11 +216,24 @@ impl Chain {
             Some(origin) if waits => {
                 next.beside(origin);
                 next.waited_after = None;
+                next.waiting_since = Some(clock::date());
             }
             Some(_) if self.origin.is_none() || self.trace.is_some() => next.below(attempt),
             _ => {}
         }
         next
+    }
+
+    /// The headers of a copy that waits. Its wait begins when they are written, after the attempt
+    /// has ended.
+    pub(crate) fn waiting_headers(&self, attempt: &Context) -> TraceHeaders {
+        let mut headers = self.headers(attempt);
+        if self.is_recorded(attempt.span().span_context())
+            && let Ok(since) = clock::date().duration_since(UNIX_EPOCH)
+        {
+            headers.0.push((WAITING_SINCE_NANOS, since.as_nanos().to_string()));
+        }
+        headers
     }
 
     /// The headers of a copy: the parent of the next spans, and the attempt that made the copy.
@@ -220,6 +255,12 @@ impl Chain {
         }
         TraceHeaders(headers)
     }
+}
+
+/// A time in nanoseconds since the epoch, as a text.
+fn moment(value: HeaderValue<'_>) -> Option<SystemTime> {
+    let nanos = value.as_text()?.parse().ok()?;
+    UNIX_EPOCH.checked_add(Duration::from_nanos(nanos))
 }
 
 /// The id in the header, else one that is the same on each delivery, else a new one.

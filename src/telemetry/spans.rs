@@ -3,14 +3,17 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use opentelemetry::global::{self, BoxedTracer};
-use opentelemetry::trace::{Link, SpanBuilder, SpanKind, Status, TraceContextExt, Tracer};
+use opentelemetry::trace::{
+    Link, SpanBuilder, SpanContext, SpanId, SpanKind, Status, TraceContextExt, Tracer,
+};
 use opentelemetry::{Context, KeyValue};
 
 use super::chain::Chain;
-use super::recorded::RecordedWaits;
+use super::recorded::Recorded;
 use super::{ids, names, unrecorded};
 use crate::clock;
 use crate::failure::Failure;
@@ -33,7 +36,9 @@ pub(crate) struct QueueTracer {
     common: Arc<[KeyValue]>,
     max_age: Duration,
     /// The waits of the messages that have gone back to the queue.
-    requeued: Arc<RecordedWaits>,
+    requeued: Arc<Recorded<SpanContext>>,
+    /// When the broker has confirmed the copies of the attempts.
+    confirmed: Arc<Recorded<SystemTime>>,
 }
 
 /// What is known of a delivery that came back without an answer: its process died or lost its
@@ -73,6 +78,7 @@ impl QueueTracer {
             common: common.into(),
             max_age,
             requeued: Arc::default(),
+            confirmed: Arc::default(),
         }
     }
 
@@ -142,11 +148,15 @@ impl QueueTracer {
         if let Path::Ladder { rung } = wait.path {
             attributes.push(KeyValue::new(names::LEGS, legs(wait.leg, rung).count() as i64));
         }
-        let skewed = wait.since > received;
+        // It begins when the broker has its copy. A process that has not sent it only knows when it
+        // was written.
+        let confirmed = chain.previous().and_then(|attempt| self.confirmed.take(attempt));
+        let since = confirmed.unwrap_or_else(|| chain.waiting_since(wait.since));
+        let skewed = Timestamp::from(since) > received;
         if skewed {
             attributes.push(KeyValue::new(names::CLOCK_SKEW, true));
         }
-        let started = SystemTime::from(if skewed { received } else { wait.since });
+        let started = if skewed { received.into() } else { since };
         let builder = self
             .start(chain, Cow::Owned(format!("wait {queue}")), SpanKind::Internal, attributes)
             .with_start_time(started);
@@ -267,7 +277,7 @@ impl QueueTracer {
         destination: &str,
     ) -> ClientSpan {
         if !process.context.span().span_context().is_sampled() {
-            return ClientSpan { context: None, started: SystemTime::UNIX_EPOCH };
+            return ClientSpan::unsampled();
         }
         let kind = if operation == "send" { "send" } else { "settle" };
         let attributes = vec![
@@ -287,7 +297,13 @@ impl QueueTracer {
         let started = clock::date();
         let span =
             self.tracer.build_with_context(builder.with_start_time(started), &process.context);
-        ClientSpan { context: Some(process.context.with_span(span)), started }
+        let attempt = process.context.span().span_context().span_id();
+        ClientSpan {
+            context: Some(process.context.with_span(span)),
+            started,
+            has_failed: AtomicBool::new(false),
+            confirms: (operation == "send").then(|| (attempt, self.confirmed.clone())),
+        }
     }
 }
 
@@ -334,21 +350,35 @@ impl ProcessSpan {
 pub(crate) struct ClientSpan {
     context: Option<Context>,
     started: SystemTime,
+    has_failed: AtomicBool,
+    /// The attempt whose copy this is.
+    confirms: Option<(SpanId, Arc<Recorded<SystemTime>>)>,
 }
 
 impl ClientSpan {
+    fn unsampled() -> Self {
+        let (started, has_failed) = (SystemTime::UNIX_EPOCH, AtomicBool::new(false));
+        Self { context: None, started, has_failed, confirms: None }
+    }
+
     pub(crate) fn failed(&self, error_type: &'static str, text: String) {
         if let Some(context) = &self.context {
             context.span().set_attribute(KeyValue::new(names::ERROR_TYPE, error_type));
             context.span().set_status(Status::error(text));
+            self.has_failed.store(true, Ordering::Relaxed);
         }
     }
 }
 
 impl Drop for ClientSpan {
     fn drop(&mut self) {
-        if let Some(context) = &self.context {
-            context.span().end_with_timestamp(ended(self.started));
+        let Some(context) = &self.context else { return };
+        let ended = ended(self.started);
+        context.span().end_with_timestamp(ended);
+        if let Some((attempt, confirmed)) = &self.confirms
+            && !self.has_failed.load(Ordering::Relaxed)
+        {
+            confirmed.keep(*attempt, ended);
         }
     }
 }

@@ -162,7 +162,7 @@ fn trace_of(message: BasicProperties, steps: &[Step]) -> Vec<(usize, SpanData)> 
                     * u32::try_from(step.map_or(0, |step| step.host)).unwrap();
             let wait = Wait { since, due: since + delay, leg: delay, path: Path::Tier };
             let ledger = delivery.ledger.waiting(None, false, since);
-            let trace = chain.headers(span.context());
+            let trace = chain.waiting_headers(span.context());
             properties = contract.wait_copy(&delivery, &ledger, wait, &trace, Room::UNLIMITED);
             address.exchange = "ns.return".into();
             (redelivered, deaths, now) = (false, 0, now + delay);
