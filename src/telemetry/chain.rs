@@ -99,7 +99,9 @@ impl Chain {
                 {
                     chain.below(wait);
                     chain.waited_after = Some(attempt);
-                } else if ledger.is_copy || ledger.hop > 0 {
+                } else if ledger.is_copy || ledger.hop > 0 || ledger.attempt() > 1 {
+                    // Jaeger may move each child of a span of another host, and so change their
+                    // order. Only one can be below it.
                     chain.beside(&origin);
                 } else {
                     chain.below(origin.clone());
@@ -196,6 +198,21 @@ impl Chain {
         (self.origin.is_none() && attempt.is_valid()).then(|| attempt.clone())
     }
 
+    /// Whether the attempt is below no span but the producer's.
+    fn is_at_the_top(&self) -> bool {
+        let parent = self.parent.span().span_context().span_id();
+        let is_below = |origin: &SpanContext| origin.span_id() == parent;
+        self.trace.is_some() || self.origin.as_ref().is_none_or(is_below)
+    }
+
+    /// What the next span links to because it has no parent: the producer's span. Jaeger names a
+    /// trace after the span with the fewest references, and shows this one below the producer's if
+    /// that is in the trace. It would show it below an attempt, too, if that had begun the trace.
+    pub(super) fn producer(&self) -> Option<SpanContext> {
+        let origin = self.origin.as_ref().filter(|_| self.trace.is_some())?;
+        (*self.id == named_after(origin)).then(|| origin.clone())
+    }
+
     /// Whether the span was recorded. Without a provider, its context is its parent's.
     pub(super) fn is_recorded(&self, span: &SpanContext) -> bool {
         let other = |context: &SpanContext| context.span_id() != span.span_id();
@@ -206,7 +223,7 @@ impl Chain {
 
     /// The chain of the next attempt, if this process makes it: what a copy would carry in its
     /// headers. `attempt` has the span of this one. Without a wait, the next one is beside this
-    /// one, below the same span.
+    /// one, below the same wait if there is one.
     pub(crate) fn next(&self, attempt: &Context, waits: bool) -> Self {
         let attempt = attempt.span().span_context().clone();
         let mut next = self.clone();
@@ -218,7 +235,11 @@ impl Chain {
                 next.waited_after = None;
                 next.waiting_since = Some(clock::date());
             }
-            Some(_) if self.origin.is_none() || self.trace.is_some() => next.below(attempt),
+            Some(origin) if self.is_at_the_top() => {
+                next.beside(origin);
+                // Jaeger would show it below the previous attempt, and so each a level deeper.
+                next.links.clear();
+            }
             _ => {}
         }
         next
@@ -257,6 +278,11 @@ impl Chain {
     }
 }
 
+/// The id of a chain whose producer has this context.
+fn named_after(producer: &SpanContext) -> String {
+    format!("{}-{}", producer.trace_id(), producer.span_id())
+}
+
 /// A time in nanoseconds since the epoch, as a text.
 fn moment(value: HeaderValue<'_>) -> Option<SystemTime> {
     let nanos = value.as_text()?.parse().ok()?;
@@ -269,7 +295,7 @@ fn chain_id(delivery: &Delivery, parent: Option<&SpanContext>) -> Cow<'static, s
         return Cow::Owned(id.clone());
     }
     match (parent, delivery.properties.message_id()) {
-        (Some(parent), _) => Cow::Owned(format!("{}-{}", parent.trace_id(), parent.span_id())),
+        (Some(parent), _) => Cow::Owned(named_after(parent)),
         (None, Some(id)) if !id.as_str().is_empty() => Cow::Owned(id.to_string()),
         (None, _) => Cow::Owned(format!("{:016x}", random::<u64>())),
     }

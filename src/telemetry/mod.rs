@@ -57,19 +57,21 @@
 //!
 //! # A chain in a trace
 //!
-//! The attempts before the first wait are children of the producer's context. A wait has no parent,
-//! and the attempts after it are below it. So the depth stays the same however long the chain is,
-//! and no clock of another host is compared with theirs.
+//! The first attempt is a child of the producer's context. A wait has no parent, and the attempts
+//! after it are below it. Nor has a further attempt before the first wait. So the depth stays the
+//! same however long the chain is, and no clock of another host is compared with theirs. What has no
+//! parent links to the producer's span, so that Jaeger shows it below that, and names the trace
+//! after its first span.
 //!
 //! ```text
 //! publish orders:order.created           PRODUCER   the producer's own span
-//! ├─ process orders      attempt 1       CONSUMER   error.type, rehop.outcome=requeue
-//! │   ├─ (the handler's own spans)
-//! │   └─ reject orders                   CLIENT
-//! └─ process orders      attempt 2       CONSUMER   rehop.outcome=wait, rehop.delay_ms=10000
+//! └─ process orders      attempt 1       CONSUMER   error.type, rehop.outcome=requeue
+//!     ├─ (the handler's own spans)
+//!     └─ reject orders                   CLIENT
+//! process orders         attempt 2       CONSUMER   rehop.outcome=wait, rehop.delay_ms=10000; link: the producer's span
 //!     ├─ send shop.wait.10000            CLIENT     link: the producer's span
 //!     └─ ack orders                      CLIENT
-//! wait shop.wait.10000                   INTERNAL   from when it was sent until it was received
+//! wait shop.wait.10000                   INTERNAL   from when it was sent until it was received; link: the producer's span
 //! └─ process orders      attempt 3       CONSUMER   link: attempt 2; rehop.outcome=park
 //!     ├─ send orders.parked              CLIENT     link: the producer's span
 //!     └─ ack orders                      CLIENT
@@ -190,6 +192,8 @@ pub(crate) mod producer;
 pub(crate) mod prometheus;
 pub(crate) mod propagation;
 mod recorded;
+#[cfg(all(test, feature = "otlp"))]
+mod rows;
 pub(crate) mod rested;
 pub(crate) mod spans;
 #[cfg(all(test, feature = "otlp"))]

@@ -112,7 +112,10 @@ impl QueueTracer {
         }
     }
 
-    fn build(&self, chain: &Chain, builder: SpanBuilder) -> Context {
+    fn build(&self, chain: &Chain, mut builder: SpanBuilder) -> Context {
+        if let Some(producer) = chain.producer() {
+            builder.links.get_or_insert_default().push(Link::with_context(producer));
+        }
         ids::build(&self.tracer, builder, &chain.parent, (chain.trace(), chain.origin()))
     }
 

@@ -86,11 +86,11 @@ async fn three_attempts_are_one_trace_in_which_each_is_below_the_wait_before_it(
         "process ns.orders CONSUMER parent=producer attempt=1 hop=0 outcome=wait error=transient final=false\n\
          \x20 send ns.wait.100 CLIENT link=producer\n\
          \x20 ack ns.orders CLIENT\n\
-         wait ns.wait.100 INTERNAL parent=none hop=1\n\
+         wait ns.wait.100 INTERNAL parent=none hop=1 link=producer\n\
          \x20 process ns.orders CONSUMER attempt=2 hop=1 outcome=wait error=transient final=false link=attempt-1\n\
          \x20   send ns.wait.200 CLIENT link=producer\n\
          \x20   ack ns.orders CLIENT\n\
-         wait ns.wait.200 INTERNAL parent=none hop=2\n\
+         wait ns.wait.200 INTERNAL parent=none hop=2 link=producer\n\
          \x20 process ns.orders CONSUMER attempt=3 hop=2 outcome=ack link=attempt-2\n\
          \x20   ack ns.orders CLIENT\n"
     );
@@ -161,10 +161,10 @@ async fn attempts_before_the_first_wait_are_below_the_producers_span() {
         Chain::of(&producer, &fixture, 8).await.outline(),
         "process ns.orders CONSUMER parent=producer attempt=1 hop=0 outcome=requeue error=requeue final=false\n\
          \x20 reject ns.orders CLIENT\n\
-         process ns.orders CONSUMER parent=producer attempt=2 hop=0 outcome=wait error=requeue final=false\n\
+         process ns.orders CONSUMER parent=none attempt=2 hop=0 outcome=wait error=requeue final=false link=producer\n\
          \x20 send ns.wait.100 CLIENT link=producer\n\
          \x20 ack ns.orders CLIENT\n\
-         wait ns.wait.100 INTERNAL parent=none hop=1\n\
+         wait ns.wait.100 INTERNAL parent=none hop=1 link=producer\n\
          \x20 process ns.orders CONSUMER attempt=3 hop=1 outcome=ack link=attempt-2\n\
          \x20   ack ns.orders CLIENT\n"
     );
@@ -183,10 +183,10 @@ async fn an_attempt_that_was_requeued_after_a_wait_is_below_the_same_wait() {
     let (before, after) = (
         "process ns.orders CONSUMER parent=producer attempt=1 hop=0 outcome=requeue error=transient final=false\n\
          \x20 reject ns.orders CLIENT\n\
-         process ns.orders CONSUMER parent=producer attempt=2 hop=0 outcome=wait error=transient final=false\n\
+         process ns.orders CONSUMER parent=none attempt=2 hop=0 outcome=wait error=transient final=false link=producer\n\
          \x20 send ns.wait.100 CLIENT link=producer\n\
          \x20 ack ns.orders CLIENT\n\
-         wait ns.wait.100 INTERNAL parent=none hop=1\n\
+         wait ns.wait.100 INTERNAL parent=none hop=1 link=producer\n\
          \x20 process ns.orders CONSUMER attempt=3 hop=1 outcome=requeue error=transient final=false link=attempt-2\n\
          \x20   reject ns.orders CLIENT\n",
         "\x20 process ns.orders CONSUMER attempt=4 hop=1 outcome=ack\n\
@@ -337,7 +337,7 @@ async fn a_lost_connection_and_the_redelivery_are_two_attempts_of_one_trace() {
         chain.outline(),
         "process ns.orders CONSUMER parent=producer attempt=1 hop=0 outcome=ack\n\
          \x20 ack ns.orders CLIENT error=channel_closed\n\
-         process ns.orders CONSUMER parent=producer attempt=2 hop=0 outcome=ack\n\
+         process ns.orders CONSUMER parent=none attempt=2 hop=0 outcome=ack link=producer\n\
          \x20 ack ns.orders CLIENT\n"
     );
 }

@@ -73,7 +73,7 @@ async fn a_death_is_exported() -> bool {
     assert!(seen[0].start_time_unix_nano < seen[0].end_time_unix_nano);
     assert_eq!(
         Chain::of(&producer, &fixture, 3).await.outline(),
-        "receive ns.orders CLIENT parent=none attempt=3 hop=0 error=unanswered\n\
+        "receive ns.orders CLIENT parent=none attempt=3 hop=0 error=unanswered link=producer\n\
          \x20 process ns.orders CONSUMER attempt=3 hop=0 outcome=ack\n\
          \x20   ack ns.orders CLIENT\n"
     );

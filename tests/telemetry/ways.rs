@@ -112,7 +112,7 @@ fn copied(holder: &str) -> String {
         "process ns.orders CONSUMER parent=producer attempt=1 hop=0 outcome=wait error=transient final=false\n\
          \x20 send ns.{holder} CLIENT link=producer\n\
          \x20 ack ns.orders CLIENT\n\
-         wait ns.{holder} INTERNAL parent=none hop=1\n\
+         wait ns.{holder} INTERNAL parent=none hop=1 link=producer\n\
          \x20 process ns.orders CONSUMER attempt=2 hop=1 outcome=ack link=attempt-1\n\
          \x20   ack ns.orders CLIENT\n"
     )
@@ -127,7 +127,7 @@ async fn a_wait_in_the_process_is_a_span_with_its_lateness_and_nothing_is_sent_o
     assert_eq!(
         chain.outline(),
         "process ns.orders CONSUMER parent=producer attempt=1 hop=0 outcome=wait error=transient final=false\n\
-         wait ns.orders INTERNAL parent=none hop=1\n\
+         wait ns.orders INTERNAL parent=none hop=1 link=producer\n\
          \x20 process ns.orders CONSUMER attempt=2 hop=1 outcome=ack link=attempt-1\n\
          \x20   ack ns.orders CLIENT\n"
     );
@@ -148,7 +148,7 @@ async fn a_native_wait_has_no_span_no_link_and_no_lateness() {
         chain.outline(),
         "process ns.orders CONSUMER parent=producer attempt=1 hop=0 outcome=wait error=transient final=false\n\
          \x20 nack ns.orders CLIENT\n\
-         process ns.orders CONSUMER parent=none attempt=2 hop=1 outcome=ack\n\
+         process ns.orders CONSUMER parent=none attempt=2 hop=1 outcome=ack link=producer\n\
          \x20 ack ns.orders CLIENT\n"
     );
     assert_eq!(latenesses(&fixture).await, 0);
