@@ -89,8 +89,8 @@
 //! - An attempt links to the previous one if that is known: after a wait, but not after a requeue.
 //!   An attempt after a requeue is below the wait before it in the process that recorded the wait;
 //!   in another one it has no parent.
-//! - A delivery that may have killed its process (it came back without an answer, and no handler of
-//!   this process gave it back) begins with a span `receive <queue>`. It is exported before the
+//! - A delivery that may have killed its process (it came back, and no handler of this process gave
+//!   it back) begins with a span `receive <queue>`. It is exported before the
 //!   handler starts, for which the message waits 500 ms at most, unless another one is being
 //!   exported. Its status is an error, so that tail sampling keeps the chain.
 //! - Spans without a parent need an id generator that puts them into the chain's trace. [`init`]
@@ -118,7 +118,7 @@
 //! | `rehop.chain_id` | all but publish, replay, edit | the same on every span of a chain |
 //! | `rehop.max_attempts` | all of a consumer | the most attempts that the policy allows |
 //! | `rehop.attempt`, `rehop.hop` | process, receive; `hop` on wait too | the number of the attempt from 1, with deliveries that ended in a crash, and of the waits before it |
-//! | `rehop.unanswered` | receive | how many deliveries since the last wait ended without an answer: their process died or lost its connection, or another process gave them back |
+//! | `rehop.unanswered` | receive | how many deliveries since the last wait this process has not answered: their process died or lost its connection, or another process gave them back |
 //! | `rehop.delivery_limit`, `rehop.last_delivery` | receive | how often the broker delivers the message again; true if it parks the message unless this delivery is answered |
 //! | `rehop.outcome` | process | `ack`, `requeue`, `wait`, `park`, `discard` |
 //! | `rehop.reason` | process, if parked or discarded; parked | see [`Reason`](crate::Reason); on `parked` also the broker's own, such as `delivery_limit` |

@@ -33,7 +33,7 @@ pub const LATENESS_MS: &str = "rehop.lateness_ms";
 pub const CHAIN_ID: &str = "rehop.chain_id";
 /// True on the failure after which the message gets no further attempt.
 pub const FINAL: &str = "rehop.final";
-/// How many deliveries before this one ended without an answer.
+/// How many deliveries before this one this process has not answered.
 pub const UNANSWERED: &str = "rehop.unanswered";
 /// How often the queue may deliver a message again.
 pub const DELIVERY_LIMIT: &str = "rehop.delivery_limit";

@@ -41,11 +41,11 @@ pub(crate) struct QueueTracer {
     confirmed: Arc<Recorded<SystemTime>>,
 }
 
-/// What is known of a delivery that came back without an answer: its process died or lost its
-/// connection, or another process gave it back.
+/// What is known of a delivery that came back although this process has not given it back: its
+/// process died or lost its connection, or another process gave it back.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CameBack {
-    /// How many deliveries before this one ended so.
+    /// How many deliveries before this one may have ended so.
     pub(crate) unanswered: u32,
     /// How often the queue may deliver the message again, if it counts that.
     pub(crate) limit: Option<u32>,
@@ -168,7 +168,7 @@ impl QueueTracer {
         chain.waited(context.span().span_context());
     }
 
-    /// The span of a delivery that came back without an answer, before its handler starts: if the
+    /// The span of a delivery that came back without an answer from this process, before its handler starts: if the
     /// process dies, nothing else tells of it. It is as short as can be, and the attempt is below
     /// it.
     /// Returns whether it is recorded.
@@ -206,15 +206,7 @@ impl QueueTracer {
         let context = self.build(chain, builder);
         let span = context.span();
         let is_recorded = span.is_recording();
-        let deliveries = if unanswered == 1 {
-            "1 delivery".to_owned()
-        } else {
-            format!("{unanswered} deliveries")
-        };
-        let last = if is_last { "; without one to this, the broker parks the message" } else { "" };
-        span.set_status(Status::error(format!(
-            "{deliveries} before this ended without an answer{last}"
-        )));
+        span.set_status(Status::error(came_back_text(unanswered, is_last)));
         span.end_with_timestamp(ended(now));
         if is_recorded {
             chain.came_back(span.span_context());
@@ -310,6 +302,20 @@ impl QueueTracer {
     }
 }
 
+/// What is known of the deliveries before one that came back, and no more: another process may have
+/// answered them.
+fn came_back_text(unanswered: u32, is_last: bool) -> String {
+    let deliveries = match unanswered {
+        1 => "1 delivery".to_owned(),
+        count => format!("{count} deliveries"),
+    };
+    let last = if is_last { "; the broker parks it unless this delivery is answered" } else { "" };
+    format!(
+        "the message came back after {deliveries} that this process has not answered: a process died or lost its connection, or another \
+         one gave it back{last}"
+    )
+}
+
 /// The span of one attempt, and the context that its handler runs in.
 pub(crate) struct ProcessSpan {
     context: Context,
@@ -403,4 +409,20 @@ fn ended_at(at: SystemTime, started: SystemTime) -> SystemTime {
 
 fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_claimed_of_deliveries_that_another_process_may_have_answered() {
+        let (one, last) = (came_back_text(1, false), came_back_text(2, true));
+        assert!(one.contains("after 1 delivery that this process has not answered"), "{one}");
+        assert!(last.contains("after 2 deliveries") && last.contains("parks it unless"), "{last}");
+        for text in [one, last] {
+            assert!(text.contains("or another one gave it back"), "{text}");
+            assert!(!text.contains("without an answer"), "{text}");
+        }
+    }
 }
