@@ -45,7 +45,7 @@
 //! | `OTEL_TRACES_EXPORTER`, `OTEL_METRICS_EXPORTER`, `OTEL_LOGS_EXPORTER` | `otlp` (default) or `none` |
 //! | `OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES` | the service's identity. Set without them: `service.instance.id`, `host.name`, `process.pid`, and `service.version` if the [builder](Builder::service_version) has it. A service with a provider of its own takes them from [`resource`] |
 //! | `OTEL_TRACES_SAMPLER`, `OTEL_TRACES_SAMPLER_ARG` | what is sampled. Default: `parentbased_always_on` |
-//! | `OTEL_BSP_*`, `OTEL_BLRP_*`, `OTEL_METRIC_EXPORT_INTERVAL`, `OTEL_SPAN_*_COUNT_LIMIT` | buffer sizes and limits |
+//! | `OTEL_BSP_*`, `OTEL_BLRP_*`, `OTEL_METRIC_EXPORT_INTERVAL`, `OTEL_SPAN_*_COUNT_LIMIT` | buffer sizes and limits. Spans are exported after `OTEL_BSP_SCHEDULE_DELAY`, by default 1000 ms and not the SDK's 5000: what a killed process has not exported is lost, also of other messages |
 //! | `OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE` | default: cumulative |
 //! | `OTEL_PROPAGATORS` | the propagators that handlers get from OpenTelemetry: `tracecontext`, `baggage`, `none` |
 //! | `OTEL_SDK_DISABLED` | `true`: nothing is recorded |
