@@ -115,7 +115,8 @@
 //!
 //! | attribute | on | meaning |
 //! |---|---|---|
-//! | `rehop.chain_id` | all but publish, replay, edit | the same on every span of a chain |
+//! | `rehop.chain_id` | all but publish, replay, edit | the same on every span of a chain; of one without a trace context and a `message_id` only from its first copy on, and different on each attempt before |
+//! | `rehop.end` | process and receive, if they end the chain; parked | how it ended: `handled`, `parked` or `discarded`, whoever did it; on `parked` also `stray`. On the last delivery that the broker makes, `parked`: it is, unless this delivery is answered |
 //! | `rehop.max_attempts` | all of a consumer | the most attempts that the policy allows |
 //! | `rehop.attempt`, `rehop.hop` | process, receive; `hop` on wait too | the number of the attempt from 1, with deliveries that ended in a crash, and of the waits before it |
 //! | `rehop.unanswered` | receive | how many deliveries since the last wait this process has not answered: their process died or lost its connection, or another process gave them back |

@@ -173,6 +173,33 @@ pub(crate) struct MoveMetrics {
     moved: Counter<u64>,
     attributes: Vec<KeyValue>,
     /// Bounds how many queues are told apart: messages name them, and anyone may have written a
+        .or_else(owner)
+}
+
+/// The user whom the system says that this process belongs to, as in a container or a service,
+/// which have none of the variables.
+#[cfg(unix)]
+fn owner() -> Option<String> {
+    use std::os::unix::fs::MetadataExt as _;
+    let number = std::fs::metadata("/proc/self").ok()?.uid();
+    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    Some(name_of(number, &users).unwrap_or_else(|| format!("uid {number}")))
+}
+
+#[cfg(not(unix))]
+fn owner() -> Option<String> {
+    None
+}
+
+/// The name of the user with this number, in lines as `/etc/passwd` has them.
+#[cfg(unix)]
+fn name_of(number: u32, users: &str) -> Option<String> {
+    let name = |line: &str| {
+        let mut fields = line.split(':');
+        let (name, _, id) = (fields.next()?, fields.next()?, fields.next()?);
+        (id.parse() == Ok(number) && !name.is_empty()).then(|| name.to_owned())
+    };
+    users.lines().find_map(name)
     /// message.
     restored_to: Values,
 }
@@ -209,5 +236,21 @@ impl MoveMetrics {
         let others = self.attributes.iter().filter(|it| it.key != queue.key).cloned();
         let attributes: Vec<_> = others.chain([queue.clone()]).collect();
         self.moved.add(1, &attributes);
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_without_variables_has_a_user_all_the_same() {
+        let users = "# users\nroot:x:0:0:root:/root:/bin/sh\n:x:7::\nbroken\nada:x:1000:1000::/:/bin/sh\n";
+        assert_eq!(name_of(0, users).as_deref(), Some("root"));
+        assert_eq!(name_of(1000, users).as_deref(), Some("ada"));
+        assert_eq!([7, 1001].map(|number| name_of(number, users)), [None, None]);
+        if std::path::Path::new("/proc/self").exists() {
+            assert!(owner().is_some_and(|user| !user.is_empty()));
+        }
     }
 }
