@@ -137,7 +137,8 @@
 //! | `rehop.handled`, `.parked_again`, `.unknown` | replay | what is known to have become of those that were sent |
 //! | `rehop.stopped` | replay, if stopped | why it ended before everything was sent |
 //! | `error.type` | each that failed | the failure's class; `expired`, `channel_closed`, `timeout`, `unpublishable`, `stopped`, `unconfirmed`, `unanswered`, `cancelled`; `failed` on replay and edit |
-//! | `messaging.*`, `server.*` | all; `server.*` of a service or publisher with one address | as the semantic conventions 1.44.0 have it; `messaging.destination.template` is the work queue |
+//! | `messaging.message.id` | all about one message that has one | |
+//! | other `messaging.*`, `server.*` | all; `server.*` of a service or publisher with one address | as the semantic conventions 1.44.0 have it; `messaging.destination.template` is the work queue |
 //!
 //! A message that waits in its queue (`retry.strategy = "native"`) has no `wait` span and no
 //! lateness, because no copy carries when it began to wait; its attempt ends with the outcome

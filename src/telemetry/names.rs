@@ -24,6 +24,8 @@ pub const HOP: &str = "rehop.hop";
 pub const MAX_ATTEMPTS: &str = "rehop.max_attempts";
 pub const OUTCOME: &str = "rehop.outcome";
 pub const REASON: &str = "rehop.reason";
+/// How the chain ended, as far as this span knows: one search finds all that ended in the same way.
+pub const END: &str = "rehop.end";
 /// True if the handler deferred the message, so that the wait follows no failure.
 pub const DEFER: &str = "rehop.defer";
 /// How many rungs of the ladder a wait has taken.

@@ -51,6 +51,15 @@ pub(crate) struct CameBack {
     pub(crate) limit: Option<u32>,
 }
 
+/// The end of a chain in the parked queue, whether rehop or the broker put it there.
+const PARKED: &str = "parked";
+
+/// What a person knows of a message, and searches for.
+fn message_id(delivery: &Delivery) -> Option<KeyValue> {
+    let id = delivery.properties.message_id().as_ref()?;
+    Some(KeyValue::new(names::MESSAGE_ID, id.to_string()))
+}
+
 pub(super) fn server_attributes(server: Option<&Server>) -> impl Iterator<Item = KeyValue> {
     server.into_iter().flat_map(|(host, port)| {
         let host = KeyValue::new(names::SERVER_ADDRESS, Arc::<str>::from(host.as_str()));
@@ -148,6 +157,7 @@ impl QueueTracer {
             KeyValue::new(names::DELAY_MS, millis(wait.due.since(wait.since))),
             KeyValue::new(names::LATENESS_MS, millis(received.since(wait.due))),
         ];
+        attributes.extend(message_id(delivery));
         if let Path::Ladder { rung } = wait.path {
             attributes.push(KeyValue::new(names::LEGS, legs(wait.leg, rung).count() as i64));
         }
@@ -192,6 +202,9 @@ impl QueueTracer {
         ];
         attributes
             .extend(limit.map(|limit| KeyValue::new(names::DELIVERY_LIMIT, i64::from(limit))));
+        attributes.extend(message_id(delivery));
+        // If nothing follows, the broker has parked it, and nobody else says so.
+        attributes.extend(is_last.then(|| KeyValue::new(names::END, PARKED)));
         // As short as it is, it would never be within a span of another host.
         chain.set_apart();
         let now = clock::date();
@@ -236,7 +249,9 @@ impl QueueTracer {
         if !chain.is_recorded(span.span_context()) {
             unrecorded::hint_once();
         }
+        let mut id = None;
         if span.is_recording() {
+            id = message_id(delivery);
             let (exchange, routing_key) =
                 (delivery.origin.exchange.as_str(), delivery.origin.routing_key.as_str());
             let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
@@ -247,18 +262,13 @@ impl QueueTracer {
                 KeyValue::new(names::DELIVERY_TAG, number(delivery.delivery_tag)),
                 KeyValue::new(names::BODY_SIZE, number(delivery.body.len() as u64)),
             ];
-            let properties = &delivery.properties;
+            let conversation = delivery.properties.correlation_id().as_ref();
             attributes.extend(
-                [
-                    (names::MESSAGE_ID, properties.message_id()),
-                    (names::CONVERSATION_ID, properties.correlation_id()),
-                ]
-                .into_iter()
-                .filter_map(|(name, id)| Some(KeyValue::new(name, id.as_ref()?.to_string()))),
+                conversation.map(|id| KeyValue::new(names::CONVERSATION_ID, id.to_string())),
             );
-            span.set_attributes(attributes);
+            span.set_attributes(attributes.into_iter().chain(id.clone()));
         }
-        ProcessSpan { context, started }
+        ProcessSpan { context, started, message_id: id }
     }
 
     /// The span of a settlement or a copy, a child of the attempt that led to it. An unsampled
@@ -275,11 +285,12 @@ impl QueueTracer {
             return ClientSpan::unsampled();
         }
         let kind = if operation == "send" { "send" } else { "settle" };
-        let attributes = vec![
+        let mut attributes = vec![
             KeyValue::new(names::OPERATION_NAME, operation),
             KeyValue::new(names::OPERATION_TYPE, kind),
             KeyValue::new(names::DESTINATION_NAME, destination.to_owned()),
         ];
+        attributes.extend(process.message_id.clone());
         let mut builder = self.start(
             chain,
             Cow::Owned(format!("{operation} {destination}")),
@@ -302,6 +313,16 @@ impl QueueTracer {
     }
 }
 
+/// How an outcome ends a chain, if it does.
+const fn end(outcome: Outcome) -> Option<&'static str> {
+    match outcome {
+        Outcome::Ack => Some("handled"),
+        Outcome::Park(_) => Some(PARKED),
+        Outcome::Discard(_) => Some("discarded"),
+        Outcome::Requeue | Outcome::Wait(_) | Outcome::Defer(_) => None,
+    }
+}
+
 /// What is known of the deliveries before one that came back, and no more: another process may have
 /// answered them.
 fn came_back_text(unanswered: u32, is_last: bool) -> String {
@@ -320,6 +341,8 @@ fn came_back_text(unanswered: u32, is_last: bool) -> String {
 pub(crate) struct ProcessSpan {
     context: Context,
     started: SystemTime,
+    /// The message's id, as an attribute, if the span is recorded.
+    message_id: Option<KeyValue>,
 }
 
 impl ProcessSpan {
@@ -333,6 +356,9 @@ impl ProcessSpan {
         let span = self.context.span();
         if span.is_recording() {
             span.set_attribute(KeyValue::new(names::OUTCOME, outcome.as_str()));
+            if let Some(end) = end(outcome) {
+                span.set_attribute(KeyValue::new(names::END, end));
+            }
             if let Some(delay) = outcome.delay() {
                 span.set_attribute(KeyValue::new(names::DELAY_MS, millis(delay)));
             }

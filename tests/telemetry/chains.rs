@@ -114,7 +114,12 @@ async fn three_attempts_are_one_trace_in_which_each_is_below_the_wait_before_it(
     assert!(attribute(first, "messaging.rabbitmq.message.delivery_tag").is_some());
     assert_eq!(chain.attempt(1).status.as_ref().unwrap().message, "not yet");
     let id = attribute(first, "rehop.chain_id").unwrap();
+    assert_eq!(attribute(&chain.attempt(3).attributes, "rehop.end").as_deref(), Some("handled"));
+    let ended = chain.spans.iter().filter(|it| attribute(&it.attributes, "rehop.end").is_some());
+    assert_eq!(ended.count(), 1);
     for span in &chain.spans {
+        let message = attribute(&span.attributes, "messaging.message.id");
+        assert_eq!(message.as_deref(), Some("m-7"), "{}", span.name);
         assert_eq!(
             attribute(&span.attributes, "rehop.chain_id").as_ref(),
             Some(&id),

@@ -69,6 +69,8 @@ async fn a_death_is_exported() -> bool {
     let names: Vec<_> =
         seen.iter().map(|span| span.name.replace(fixture.namespace.name(), "ns")).collect();
     assert_eq!(names, ["receive ns.orders"]);
+    let end = attribute(&seen[0].attributes, "rehop.end");
+    assert_eq!(end.as_deref(), Some("parked"), "the broker parks it unless it is answered");
     assert_eq!(deaths(&seen[0]), ["2", "2", "true"].map(|text| Some(text.to_owned())));
     assert!(seen[0].start_time_unix_nano < seen[0].end_time_unix_nano);
     assert_eq!(

@@ -38,6 +38,7 @@ async fn rest(fixture: &Fixture, producer: &Producer, exchange: &str, return_to:
     crate::set_up();
     let exchange = fixture.namespace.exchange(exchange);
     let message = Publish { exchange, ..producer.message(fixture) };
+    let message = message.message_id("m-7");
     let message = message.header("rehop-chain-id", "seven").header("rehop-return-to", return_to);
     fixture.client.publish(message).await.unwrap();
 }
@@ -53,8 +54,9 @@ async fn sent(
         assert_eq!(found.len(), 1, "{name}");
         found.remove(0)
     };
+    let state = if resting.ends_with(".stray") { "stray" } else { "parked" };
     let (run, rest) =
-        (one(format!("{operation} {resting}")).await, one(format!("parked {resting}")).await);
+        (one(format!("{operation} {resting}")).await, one(format!("{state} {resting}")).await);
     assert!(
         run.parent_span_id.is_empty() && hex(&run.trace_id) != producer.trace,
         "a trace of its own"
@@ -78,8 +80,12 @@ async fn sent(
             assert_eq!(attribute(&span.attributes, key).as_deref(), Some(expected), "{key}");
         }
     }
-    for (key, expected) in [("messaging.destination.template", queue), ("rehop.chain_id", "seven")]
-    {
+    for (key, expected) in [
+        ("messaging.destination.template", queue),
+        ("rehop.chain_id", "seven"),
+        ("messaging.message.id", "m-7"),
+        ("rehop.end", state),
+    ] {
         assert_eq!(attribute(&rest.attributes, key).as_deref(), Some(expected), "{key}");
     }
     (run, rest)

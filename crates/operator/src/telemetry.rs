@@ -29,6 +29,8 @@ pub(crate) struct About<'a> {
     pub(crate) operation: &'static str,
     /// The queue in which the messages rest.
     pub(crate) resting: &'a str,
+    /// As what they rest there, in one word.
+    pub(crate) rests_as: &'static str,
     pub(crate) run: &'a str,
     pub(crate) who: Option<&'a str>,
     pub(crate) why: Option<&'a str>,
@@ -56,8 +58,9 @@ impl RunSpan {
         let parent = Context::current();
         let context = parent.with_span(tracer.build_with_context(builder, &parent));
         let run = context.span().span_context().clone();
-        let name = format!("parked {}", about.resting);
-        Self { context, started, tracer: RestTracer { tracer, name, run, shared } }
+        let name = format!("{} {}", about.rests_as, about.resting);
+        let end = about.rests_as;
+        Self { context, started, tracer: RestTracer { tracer, name, end, run, shared } }
     }
 
     /// Makes the spans of the messages.
@@ -105,6 +108,7 @@ impl Drop for Run {
 pub(crate) struct RestTracer {
     tracer: BoxedTracer,
     name: String,
+    end: &'static str,
     run: SpanContext,
     shared: Vec<KeyValue>,
 }
@@ -130,7 +134,10 @@ impl RestTracer {
             KeyValue::new(names::DESTINATION_TEMPLATE, resting.trace.queue.to_owned()),
             KeyValue::new(names::CHAIN_ID, resting.chain.to_owned()),
             KeyValue::new(names::REASON, resting.reason.to_owned()),
+            KeyValue::new(names::END, self.end),
         ]);
+        let id = resting.trace.message_id.map(str::to_owned);
+        attributes.extend(id.map(|id| KeyValue::new(names::MESSAGE_ID, id)));
         let builder = SpanBuilder::from_name(self.name.clone())
             .with_kind(SpanKind::Internal)
             .with_start_time(started)
@@ -160,19 +167,12 @@ impl Drop for RestSpan {
     }
 }
 
-/// Who runs this process.
+/// Who runs this process: what the environment says, else the name of its user, else the user's
+/// number.
 fn user() -> Option<String> {
     ["USER", "LOGNAME", "USERNAME"]
         .iter()
         .find_map(|name| std::env::var(name).ok().filter(|user| !user.is_empty()))
-}
-
-/// The metric of one operation of an operator. Its attributes are built once.
-#[derive(Debug, Clone)]
-pub(crate) struct MoveMetrics {
-    moved: Counter<u64>,
-    attributes: Vec<KeyValue>,
-    /// Bounds how many queues are told apart: messages name them, and anyone may have written a
         .or_else(owner)
 }
 
@@ -200,6 +200,14 @@ fn name_of(number: u32, users: &str) -> Option<String> {
         (id.parse() == Ok(number) && !name.is_empty()).then(|| name.to_owned())
     };
     users.lines().find_map(name)
+}
+
+/// The metric of one operation of an operator. Its attributes are built once.
+#[derive(Debug, Clone)]
+pub(crate) struct MoveMetrics {
+    moved: Counter<u64>,
+    attributes: Vec<KeyValue>,
+    /// Bounds how many queues are told apart: messages name them, and anyone may have written a
     /// message.
     restored_to: Values,
 }

@@ -40,6 +40,15 @@ impl Place {
         Self::Queue(queue.into())
     }
 
+    /// As what messages rest there, in one word.
+    pub(crate) const fn rests_as(&self) -> &'static str {
+        match self {
+            Self::Queue(_) => "parked",
+            Self::Stray => "stray",
+            Self::Discarded => "discarded",
+        }
+    }
+
     /// The name of the queue in which the messages rest.
     pub(crate) fn resting(&self, names: &Names, resolved: &Resolved) -> Result<String, Error> {
         Ok(match self {
