@@ -279,7 +279,7 @@ impl Chain {
 }
 
 /// The id of a chain whose producer has this context.
-fn named_after(producer: &SpanContext) -> String {
+pub(super) fn named_after(producer: &SpanContext) -> String {
     format!("{}-{}", producer.trace_id(), producer.span_id())
 }
 

@@ -31,6 +31,8 @@ pub const DEFER: &str = "rehop.defer";
 /// How many rungs of the ladder a wait has taken.
 pub const LEGS: &str = "rehop.legs";
 pub const DELAY_MS: &str = "rehop.delay_ms";
+/// When a wait is over, as planned.
+pub const UNTIL: &str = "rehop.until";
 pub const LATENESS_MS: &str = "rehop.lateness_ms";
 pub const CHAIN_ID: &str = "rehop.chain_id";
 /// True on the failure after which the message gets no further attempt.

@@ -4,8 +4,9 @@ use std::time::SystemTime;
 
 use opentelemetry::Context;
 use opentelemetry::global::BoxedTracer;
-use opentelemetry::trace::{SpanBuilder, SpanContext, TraceContextExt, TraceState};
+use opentelemetry::trace::{Link, SpanBuilder, SpanContext, TraceContextExt, TraceState};
 
+use super::chain::named_after;
 use super::{ids, propagation};
 use crate::wire::names::{PREVIOUS_ATTEMPT, TRACEPARENT};
 
@@ -14,6 +15,8 @@ use crate::wire::names::{PREVIOUS_ATTEMPT, TRACEPARENT};
 pub struct TraceOf<'a> {
     /// Its trace context.
     pub traceparent: Option<&'a str>,
+    /// The id of its chain.
+    pub chain: &'a str,
     /// Its work queue.
     pub queue: &'a str,
     /// Its `message_id` property.
@@ -31,7 +34,7 @@ pub fn ended(started: SystemTime) -> SystemTime {
 /// that the next attempt is in this trace and links to the span.
 pub fn build(
     tracer: &BoxedTracer,
-    builder: SpanBuilder,
+    mut builder: SpanBuilder,
     of: TraceOf<'_>,
 ) -> (Context, Vec<(&'static str, String)>) {
     let origin = of.traceparent.and_then(|text| propagation::parse(text, TraceState::default()));
@@ -42,6 +45,9 @@ pub fn build(
             (Context::new(), trace.filter(|_| ids::are_chosen()))
         }
     };
+    // As every span without a parent.
+    let producer = origin.as_ref().filter(|it| trace.is_some() && named_after(it) == of.chain);
+    builder.links.get_or_insert_default().extend(producer.cloned().map(Link::with_context));
     let context = ids::build(tracer, builder, &parent, (trace, origin.as_ref()));
     let headers = headers(context.span().span_context(), origin.as_ref());
     (context, headers)

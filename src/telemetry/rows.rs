@@ -44,7 +44,8 @@ fn parent<'a>(row: &'a Row, trace: &[Row]) -> Option<&'a str> {
 /// The name of the first span with the fewest references, of those that refer to no span of the
 /// trace.
 pub(crate) fn title(trace: &[Row]) -> &str {
-    let tops = rows(trace).into_iter().map(|(_, row)| row).filter(|row| parent(row, trace).is_none());
+    let tops =
+        rows(trace).into_iter().map(|(_, row)| row).filter(|row| parent(row, trace).is_none());
     let first = tops.min_by_key(|row| (row.references.len(), row.start / 1000));
     first.map_or("", |row| &row.name)
 }
@@ -68,10 +69,7 @@ mod tests {
             row("first", &[], 2),
         ];
         let shown: Vec<_> = rows(&trace).iter().map(|(depth, row)| (*depth, &*row.id)).collect();
-        assert_eq!(
-            shown,
-            [(0, "root"), (0, "first"), (1, "linked"), (2, "child"), (1, "later")]
-        );
+        assert_eq!(shown, [(0, "root"), (0, "first"), (1, "linked"), (2, "child"), (1, "later")]);
         assert_eq!(title(&trace), "first", "it has the fewest references");
     }
 

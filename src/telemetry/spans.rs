@@ -1,10 +1,9 @@
 //! The spans of a chain: the attempts before its first wait are children of the producer's context.
 //! Each wait is in the same trace and has no parent, and the attempts after it are below it.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use opentelemetry::global::{self, BoxedTracer};
 use opentelemetry::trace::{
@@ -14,6 +13,7 @@ use opentelemetry::{Context, KeyValue};
 
 use super::chain::Chain;
 use super::recorded::Recorded;
+use super::titles::Titles;
 use super::{ids, names, unrecorded};
 use crate::clock;
 use crate::failure::Failure;
@@ -32,7 +32,7 @@ use crate::wire::Ignored;
 pub(crate) struct QueueTracer {
     tracer: Arc<BoxedTracer>,
     queue: String,
-    process: String,
+    titles: Arc<Titles>,
     common: Arc<[KeyValue]>,
     max_age: Duration,
     /// The waits of the messages that have gone back to the queue.
@@ -71,7 +71,7 @@ impl QueueTracer {
     pub(crate) fn new(
         queue: &str,
         server: Option<&Server>,
-        max_attempts: u32,
+        (max_attempts, delays): (u32, &[Duration]),
         max_age: Duration,
     ) -> Self {
         let mut common = vec![
@@ -83,7 +83,7 @@ impl QueueTracer {
         Self {
             tracer: Arc::new(global::tracer("rehop")),
             queue: queue.to_owned(),
-            process: format!("process {queue}"),
+            titles: Arc::new(Titles::new(queue, delays)),
             common: common.into(),
             max_age,
             requeued: Arc::default(),
@@ -95,6 +95,11 @@ impl QueueTracer {
     #[cfg(all(test, feature = "otlp"))]
     pub(super) fn with_tracer(self, tracer: BoxedTracer) -> Self {
         Self { tracer: Arc::new(tracer), ..self }
+    }
+
+    #[cfg(all(test, feature = "otlp"))]
+    pub(super) fn tracer_for_tests(&self) -> &BoxedTracer {
+        &self.tracer
     }
 
     /// Reads the chain's context. A chain older than the limit continues in a new trace that links
@@ -131,7 +136,7 @@ impl QueueTracer {
     fn start(
         &self,
         chain: &Chain,
-        name: Cow<'static, str>,
+        name: String,
         kind: SpanKind,
         attributes: Vec<KeyValue>,
     ) -> SpanBuilder {
@@ -152,9 +157,11 @@ impl QueueTracer {
         received: Timestamp,
     ) {
         let Some(wait) = delivery.ledger.wait else { return };
+        let delay = wait.due.since(wait.since);
         let mut attributes = vec![
+            KeyValue::new(names::DESTINATION_NAME, queue.to_owned()),
             KeyValue::new(names::HOP, i64::from(delivery.ledger.hop)),
-            KeyValue::new(names::DELAY_MS, millis(wait.due.since(wait.since))),
+            KeyValue::new(names::DELAY_MS, millis(delay)),
             KeyValue::new(names::LATENESS_MS, millis(received.since(wait.due))),
         ];
         attributes.extend(message_id(delivery));
@@ -171,7 +178,7 @@ impl QueueTracer {
         }
         let started = if skewed { received.into() } else { since };
         let builder = self
-            .start(chain, Cow::Owned(format!("wait {queue}")), SpanKind::Internal, attributes)
+            .start(chain, self.titles.waited(delay), SpanKind::Internal, attributes)
             .with_start_time(started);
         let context = self.build(chain, builder);
         context.span().end_with_timestamp(ended_at(received.into(), started));
@@ -211,7 +218,7 @@ impl QueueTracer {
         let builder = self
             .start(
                 chain,
-                Cow::Owned(format!("receive {}", self.queue)),
+                self.titles.came_back(ledger.attempt(), is_last),
                 SpanKind::Client,
                 attributes,
             )
@@ -240,8 +247,10 @@ impl QueueTracer {
         // as its child (2.20).
         let parent = chain.parent.span().span_context().span_id();
         let links = chain.links.iter().filter(|link| link.span_id() != parent);
+        let ledger = &delivery.ledger;
+        let name = self.titles.attempt(ledger.attempt(), ledger.replay.is_some());
         let builder = self
-            .start(chain, Cow::Owned(self.process.clone()), SpanKind::Consumer, attributes)
+            .start(chain, name, SpanKind::Consumer, attributes)
             .with_start_time(started)
             .with_links(links.cloned().map(Link::with_context).collect());
         let context = self.build(chain, builder);
@@ -249,9 +258,10 @@ impl QueueTracer {
         if !chain.is_recorded(span.span_context()) {
             unrecorded::hint_once();
         }
-        let mut id = None;
+        let (mut id, mut titles) = (None, None);
         if span.is_recording() {
             id = message_id(delivery);
+            titles = Some(self.titles.clone());
             let (exchange, routing_key) =
                 (delivery.origin.exchange.as_str(), delivery.origin.routing_key.as_str());
             let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
@@ -268,36 +278,26 @@ impl QueueTracer {
             );
             span.set_attributes(attributes.into_iter().chain(id.clone()));
         }
-        ProcessSpan { context, started, message_id: id }
+        ProcessSpan { context, started, message_id: id, titles }
     }
 
-    /// The span of a settlement or a copy, a child of the attempt that led to it. An unsampled
-    /// attempt has none, because these spans are most of the cost of tracing when little is
-    /// sampled.
-    pub(crate) fn client(
+    /// The span of a copy that is sent, a child of the attempt that led to it. An unsampled attempt
+    /// has none, because these spans are most of the cost of tracing when little is sampled.
+    pub(crate) fn sent(
         &self,
         chain: &Chain,
         process: &ProcessSpan,
-        operation: &'static str,
         destination: &str,
+        outcome: Outcome,
     ) -> ClientSpan {
-        if !process.context.span().span_context().is_sampled() {
+        if !process.is_sampled() {
             return ClientSpan::unsampled();
         }
-        let kind = if operation == "send" { "send" } else { "settle" };
-        let mut attributes = vec![
-            KeyValue::new(names::OPERATION_NAME, operation),
-            KeyValue::new(names::OPERATION_TYPE, kind),
-            KeyValue::new(names::DESTINATION_NAME, destination.to_owned()),
-        ];
+        let title = self.titles.moved(outcome).unwrap_or_else(|| self.titles.settled("send"));
+        let mut attributes = client("send", "send", destination, outcome);
         attributes.extend(process.message_id.clone());
-        let mut builder = self.start(
-            chain,
-            Cow::Owned(format!("{operation} {destination}")),
-            SpanKind::Client,
-            attributes,
-        );
-        if let Some(origin) = chain.origin().cloned().filter(|_| operation == "send") {
+        let mut builder = self.start(chain, title, SpanKind::Client, attributes);
+        if let Some(origin) = chain.origin().cloned() {
             builder = builder.with_links(vec![Link::with_context(origin)]);
         }
         let started = clock::date();
@@ -308,9 +308,72 @@ impl QueueTracer {
             context: Some(process.context.with_span(span)),
             started,
             has_failed: AtomicBool::new(false),
-            confirms: (operation == "send").then(|| (attempt, self.confirmed.clone())),
+            confirms: Some((attempt, self.confirmed.clone())),
         }
     }
+
+    /// A delivery was settled. The attempt says how; a settlement has a span of its own only if it
+    /// failed, took long, or does what a copy does otherwise. It is a child of the attempt.
+    pub(crate) fn settled(
+        &self,
+        chain: &Chain,
+        process: &ProcessSpan,
+        (operation, outcome): (&'static str, Outcome),
+        took: Duration,
+        error_type: Option<&'static str>,
+    ) {
+        let stands_for_a_copy =
+            operation == if outcome.delay().is_some() { "nack" } else { "reject" };
+        let title = self.titles.moved(outcome).filter(|_| stands_for_a_copy);
+        let is_told = title.is_some() || error_type.is_some() || took >= LONG_SETTLEMENT;
+        if !is_told || !process.is_sampled() {
+            return;
+        }
+        let title = title.unwrap_or_else(|| self.titles.settled(operation));
+        let mut attributes = client(operation, "settle", &self.queue, outcome);
+        attributes.extend(process.message_id.clone());
+        attributes.extend(error_type.map(|class| KeyValue::new(names::ERROR_TYPE, class)));
+        let ended = clock::date();
+        let started = ended.checked_sub(took).unwrap_or(ended);
+        let builder = self.start(chain, title, SpanKind::Client, attributes);
+        let span =
+            self.tracer.build_with_context(builder.with_start_time(started), &process.context);
+        let context = process.context.with_span(span);
+        if error_type.is_some() {
+            let text = format!("the channel was closed before the {operation}");
+            context.span().set_status(Status::error(text));
+        }
+        context.span().end_with_timestamp(ended_at(ended, started));
+    }
+}
+
+/// A settlement that takes longer has a span of its own.
+const LONG_SETTLEMENT: Duration = Duration::from_millis(100);
+
+/// The attributes of a copy or a settlement.
+fn client(
+    operation: &'static str,
+    kind: &'static str,
+    destination: &str,
+    outcome: Outcome,
+) -> Vec<KeyValue> {
+    let mut attributes = vec![
+        KeyValue::new(names::OPERATION_NAME, operation),
+        KeyValue::new(names::OPERATION_TYPE, kind),
+        KeyValue::new(names::DESTINATION_NAME, destination.to_owned()),
+    ];
+    attributes.extend(outcome.delay().and_then(|delay| until(clock::date(), delay)));
+    attributes
+}
+
+/// When a wait that begins now is over, as people write dates, in UTC. `None` for a date that has
+/// no such form, because a clock is wrong.
+fn until(now: SystemTime, delay: Duration) -> Option<KeyValue> {
+    const YEAR_10000: u64 = 253_402_300_800;
+    let date = now.checked_add(delay)?;
+    let seconds = date.duration_since(UNIX_EPOCH).ok()?.as_secs();
+    (seconds < YEAR_10000)
+        .then(|| KeyValue::new(names::UNTIL, humantime::format_rfc3339_seconds(date).to_string()))
 }
 
 /// How an outcome ends a chain, if it does.
@@ -343,9 +406,15 @@ pub(crate) struct ProcessSpan {
     started: SystemTime,
     /// The message's id, as an attribute, if the span is recorded.
     message_id: Option<KeyValue>,
+    /// The names of the queue's spans, if the span is recorded.
+    titles: Option<Arc<Titles>>,
 }
 
 impl ProcessSpan {
+    fn is_sampled(&self) -> bool {
+        self.context.span().span_context().is_sampled()
+    }
+
     pub(crate) fn context(&self) -> &Context {
         &self.context
     }
@@ -360,7 +429,12 @@ impl ProcessSpan {
                 span.set_attribute(KeyValue::new(names::END, end));
             }
             if let Some(delay) = outcome.delay() {
-                span.set_attribute(KeyValue::new(names::DELAY_MS, millis(delay)));
+                // Whatever becomes of the wait, the trace says that it began.
+                let until = until(decided_at, delay);
+                span.add_event_with_timestamp("waits", decided_at, until.iter().cloned().collect());
+                span.set_attributes(
+                    until.into_iter().chain([KeyValue::new(names::DELAY_MS, millis(delay))]),
+                );
             }
             if let Some(reason) = reason {
                 span.set_attribute(KeyValue::new(names::REASON, reason.as_str()));
@@ -369,6 +443,11 @@ impl ProcessSpan {
                 span.set_attribute(KeyValue::new(names::DEFER, true));
             }
             let failed = failure.filter(|_| !outcome.is_defer());
+            let decided =
+                self.titles.as_ref().and_then(|it| it.decided(outcome, failure.is_some()));
+            if let Some(name) = decided {
+                span.update_name(name);
+            }
             let error_type = failed.map(Failure::class).or_else(|| reason.map(Reason::as_str));
             if let Some(error_type) = error_type {
                 span.set_attribute(KeyValue::new(names::ERROR_TYPE, error_type.to_owned()));
@@ -440,6 +519,17 @@ fn millis(duration: Duration) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_wait_has_a_date_for_its_end_unless_a_clock_is_absurd() {
+        let second = Duration::from_secs(1);
+        let date = until(UNIX_EPOCH + second * 1_700_000_000, second).unwrap();
+        assert_eq!(date.value.as_str(), "2023-11-14T22:13:21Z");
+        for absurd in [UNIX_EPOCH + second * u32::MAX * 100, UNIX_EPOCH - second * 10] {
+            assert_eq!(until(absurd, second), None);
+        }
+        assert_eq!(until(UNIX_EPOCH, Duration::MAX), None);
+    }
 
     #[test]
     fn nothing_is_claimed_of_deliveries_that_another_process_may_have_answered() {

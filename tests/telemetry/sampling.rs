@@ -84,11 +84,8 @@ impl Sampler {
                 self.traces.remove(&oldest);
             }
         }
-        let trace = self.traces.entry(id).or_insert(Trace {
-            since: now,
-            spans: Vec::new(),
-            is_kept: None,
-        });
+        let trace =
+            self.traces.entry(id).or_insert(Trace { since: now, spans: Vec::new(), is_kept: None });
         match trace.is_kept {
             None => trace.spans.push(failed),
             Some(true) => *self.passed.entry(id).or_default() += 1,

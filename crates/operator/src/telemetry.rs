@@ -58,7 +58,7 @@ impl RunSpan {
         let parent = Context::current();
         let context = parent.with_span(tracer.build_with_context(builder, &parent));
         let run = context.span().span_context().clone();
-        let name = format!("{} {}", about.rests_as, about.resting);
+        let name = format!("{} until the {}", about.rests_as, about.operation);
         let end = about.rests_as;
         Self { context, started, tracer: RestTracer { tracer, name, end, run, shared } }
     }
@@ -138,7 +138,9 @@ impl RestTracer {
         ]);
         let id = resting.trace.message_id.map(str::to_owned);
         attributes.extend(id.map(|id| KeyValue::new(names::MESSAGE_ID, id)));
-        let builder = SpanBuilder::from_name(self.name.clone())
+        // Anyone may name a queue, and a row is one line.
+        let queue = resting.trace.queue.replace(char::is_control, " ");
+        let builder = SpanBuilder::from_name(format!("{}: {queue}", self.name))
             .with_kind(SpanKind::Internal)
             .with_start_time(started)
             .with_links(vec![Link::with_context(self.run.clone())])
@@ -253,7 +255,8 @@ mod tests {
 
     #[test]
     fn a_process_without_variables_has_a_user_all_the_same() {
-        let users = "# users\nroot:x:0:0:root:/root:/bin/sh\n:x:7::\nbroken\nada:x:1000:1000::/:/bin/sh\n";
+        let users =
+            "# users\nroot:x:0:0:root:/root:/bin/sh\n:x:7::\nbroken\nada:x:1000:1000::/:/bin/sh\n";
         assert_eq!(name_of(0, users).as_deref(), Some("root"));
         assert_eq!(name_of(1000, users).as_deref(), Some("ada"));
         assert_eq!([7, 1001].map(|number| name_of(number, users)), [None, None]);

@@ -141,7 +141,7 @@ fn in_no_world_is_a_clock_doubted_on_one_host_or_after_a_wait_on_two_and_no_chai
             }
             assert!(span.start_time < span.end_time, "world {seed}: {span:?}");
             waits += u32::from(span.name.starts_with("wait "));
-            deaths += u32::from(span.name.starts_with("receive "));
+            deaths += u32::from(span.name.starts_with("died? "));
             traces.entry(trace).or_default().push(span);
         }
         for spans in traces.values() {

@@ -298,6 +298,7 @@ impl ParkedMessage {
         let trace = TraceOf {
             traceparent: self.traceparent.as_deref(),
             queue,
+            chain: &self.chain,
             message_id: self.message_id.as_deref(),
             timestamp: *properties.timestamp(),
         };
