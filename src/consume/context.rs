@@ -133,7 +133,7 @@ impl QueueContext {
             tracer: QueueTracer::new(
                 queue,
                 server.as_ref(),
-                config.policy.max_attempts(),
+                (config.policy.max_attempts(), &config.policy.delays),
                 settings.trace.max_age,
             ),
             metrics,

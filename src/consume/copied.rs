@@ -49,7 +49,7 @@ async fn publish(
     if settler.is_lost() {
         return Err(Unsettled::SessionEnded);
     }
-    let span = context.tracer.client(chain, span, "send", destination);
+    let span = context.tracer.sent(chain, span, destination, outcome);
     let since = clock::now();
     let publishing = async {
         context.publisher.publish(copy, &context.stopping).await.map_err(|error| match error {

@@ -39,7 +39,7 @@ pub(crate) fn waiting(
     let Started { taken, chain, span, .. } = started;
     let ledger =
         with_chain_id(started, taken.delivery.ledger.waiting(failure, is_defer, wait.since));
-    let trace = chain.headers(span.context());
+    let trace = chain.waiting_headers(span.context());
     let (context, delivery) = (taken.context.clone(), taken.delivery.clone());
     let room = context.publishing.room();
     let properties = context.contract.checked_wait_copy(&delivery, &ledger, wait, &trace, room)?;

@@ -63,21 +63,18 @@ pub(crate) async fn settle_uncopied(
     Err(if settler.settle(how) { why } else { Unsettled::ChannelClosed })
 }
 
-/// Settles, with a span and a metric.
+/// Settles, with a metric, and with a span if there is something to tell.
 fn recorded(started: &Started, outcome: Outcome, how: Settlement) -> Result<Outcome, Unsettled> {
     let Started { taken, chain, span } = started;
     let Taken { context, settler, .. } = &**taken;
     let operation = how.as_str();
-    let span = context.tracer.client(chain, span, operation, &context.config.queue);
     let since = clock::now();
     let is_lost = !settler.settle(how);
     let error_type = is_lost.then_some(Unsettled::ChannelClosed.error_type());
-    context.metrics.operated(operation, clock::elapsed(since), error_type);
-    if let Some(error_type) = error_type {
-        span.failed(error_type, format!("the channel was closed before the {operation}"));
-        return Err(Unsettled::ChannelClosed);
-    }
-    Ok(outcome)
+    let took = clock::elapsed(since);
+    context.metrics.operated(operation, took, error_type);
+    context.tracer.settled(chain, span, (operation, outcome), took, error_type);
+    if is_lost { Err(Unsettled::ChannelClosed) } else { Ok(outcome) }
 }
 
 /// Leaves the delivery to the end of its session. Its slot stays taken until then; otherwise the

@@ -2,18 +2,22 @@
 //! what its copies carry.
 
 use std::borrow::Cow;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use opentelemetry::Context;
 use opentelemetry::trace::{SpanContext, SpanId, TraceContextExt, TraceId, TraceState};
 
 use super::ids;
 use super::propagation::{self, Incoming};
+use crate::clock;
 use crate::message::{Delivery, HeaderValue};
 use crate::random::random;
 use crate::timestamp::Timestamp;
-use crate::wire::names::{BAGGAGE, PREVIOUS_ATTEMPT, TRACED_SINCE};
+use crate::wire::names::{BAGGAGE, PREVIOUS_ATTEMPT, TRACED_SINCE, WAITING_SINCE_NANOS};
 use crate::wire::{Ignored, TraceHeaders};
+
+/// A copy is written within this time of the decision that it waits.
+const WRITTEN_WITHIN: Duration = Duration::from_secs(1);
 
 /// A chain as this delivery continues it.
 #[derive(Debug, Clone)]
@@ -32,6 +36,8 @@ pub(crate) struct Chain {
     /// When the present trace began. Without a split, this is when the chain was first seen.
     since: Timestamp,
     first_seen: Timestamp,
+    /// When the last wait began, more precisely than the ledger has it.
+    waiting_since: Option<SystemTime>,
     baggage: Option<String>,
     /// Identifies the chain on every span.
     pub(crate) id: Cow<'static, str>,
@@ -64,6 +70,7 @@ impl Chain {
             waited_after: None,
             since,
             first_seen,
+            waiting_since: text(WAITING_SINCE_NANOS).and_then(moment),
             id: chain_id(delivery, origin.as_ref()),
             baggage,
         };
@@ -92,7 +99,9 @@ impl Chain {
                 {
                     chain.below(wait);
                     chain.waited_after = Some(attempt);
-                } else if ledger.is_copy || ledger.hop > 0 {
+                } else if ledger.is_copy || ledger.hop > 0 || ledger.attempt() > 1 {
+                    // Jaeger may move each child of a span of another host, and so change their
+                    // order. Only one can be below it.
                     chain.beside(&origin);
                 } else {
                     chain.below(origin.clone());
@@ -112,6 +121,21 @@ impl Chain {
     /// The next span is the first one of this trace, if that can be done.
     fn begins(&mut self, trace: TraceId) {
         self.trace = Some(trace).filter(|_| ids::are_chosen());
+    }
+
+    /// The attempt before this one, if that is known.
+    pub(super) fn previous(&self) -> Option<SpanId> {
+        self.links.last().map(SpanContext::span_id)
+    }
+
+    /// When the wait began that the ledger has in milliseconds. A header that does not agree with
+    /// it, because another version wrote one of the two, is ignored.
+    pub(super) fn waiting_since(&self, since: Timestamp) -> SystemTime {
+        let precise = self.waiting_since.filter(|precise| {
+            let precise = Timestamp::from(*precise);
+            precise >= since && precise.since(since) <= WRITTEN_WITHIN
+        });
+        precise.unwrap_or_else(|| since.into())
     }
 
     /// The trace of a next span that has no parent.
@@ -145,7 +169,7 @@ impl Chain {
         }
         // In a new trace, it is the first span.
         self.origin.get_or_insert_with(|| wait.clone());
-        self.waited_after = self.links.last().map(SpanContext::span_id);
+        self.waited_after = self.previous();
         self.below(wait.clone());
     }
 
@@ -174,6 +198,21 @@ impl Chain {
         (self.origin.is_none() && attempt.is_valid()).then(|| attempt.clone())
     }
 
+    /// Whether the attempt is below no span but the producer's.
+    fn is_at_the_top(&self) -> bool {
+        let parent = self.parent.span().span_context().span_id();
+        let is_below = |origin: &SpanContext| origin.span_id() == parent;
+        self.trace.is_some() || self.origin.as_ref().is_none_or(is_below)
+    }
+
+    /// What the next span links to because it has no parent: the producer's span. Jaeger names a
+    /// trace after the span with the fewest references, and shows this one below the producer's if
+    /// that is in the trace. It would show it below an attempt, too, if that had begun the trace.
+    pub(super) fn producer(&self) -> Option<SpanContext> {
+        let origin = self.origin.as_ref().filter(|_| self.trace.is_some())?;
+        (*self.id == named_after(origin)).then(|| origin.clone())
+    }
+
     /// Whether the span was recorded. Without a provider, its context is its parent's.
     pub(super) fn is_recorded(&self, span: &SpanContext) -> bool {
         let other = |context: &SpanContext| context.span_id() != span.span_id();
@@ -184,7 +223,7 @@ impl Chain {
 
     /// The chain of the next attempt, if this process makes it: what a copy would carry in its
     /// headers. `attempt` has the span of this one. Without a wait, the next one is beside this
-    /// one, below the same span.
+    /// one, below the same wait if there is one.
     pub(crate) fn next(&self, attempt: &Context, waits: bool) -> Self {
         let attempt = attempt.span().span_context().clone();
         let mut next = self.clone();
@@ -194,11 +233,28 @@ impl Chain {
             Some(origin) if waits => {
                 next.beside(origin);
                 next.waited_after = None;
+                next.waiting_since = Some(clock::date());
             }
-            Some(_) if self.origin.is_none() || self.trace.is_some() => next.below(attempt),
+            Some(origin) if self.is_at_the_top() => {
+                next.beside(origin);
+                // Jaeger would show it below the previous attempt, and so each a level deeper.
+                next.links.clear();
+            }
             _ => {}
         }
         next
+    }
+
+    /// The headers of a copy that waits. Its wait begins when they are written, after the attempt
+    /// has ended.
+    pub(crate) fn waiting_headers(&self, attempt: &Context) -> TraceHeaders {
+        let mut headers = self.headers(attempt);
+        if self.is_recorded(attempt.span().span_context())
+            && let Ok(since) = clock::date().duration_since(UNIX_EPOCH)
+        {
+            headers.0.push((WAITING_SINCE_NANOS, since.as_nanos().to_string()));
+        }
+        headers
     }
 
     /// The headers of a copy: the parent of the next spans, and the attempt that made the copy.
@@ -222,13 +278,24 @@ impl Chain {
     }
 }
 
+/// The id of a chain whose producer has this context.
+pub(super) fn named_after(producer: &SpanContext) -> String {
+    format!("{}-{}", producer.trace_id(), producer.span_id())
+}
+
+/// A time in nanoseconds since the epoch, as a text.
+fn moment(value: HeaderValue<'_>) -> Option<SystemTime> {
+    let nanos = value.as_text()?.parse().ok()?;
+    UNIX_EPOCH.checked_add(Duration::from_nanos(nanos))
+}
+
 /// The id in the header, else one that is the same on each delivery, else a new one.
 fn chain_id(delivery: &Delivery, parent: Option<&SpanContext>) -> Cow<'static, str> {
     if let Some(id) = &delivery.ledger.chain_id {
         return Cow::Owned(id.clone());
     }
     match (parent, delivery.properties.message_id()) {
-        (Some(parent), _) => Cow::Owned(format!("{}-{}", parent.trace_id(), parent.span_id())),
+        (Some(parent), _) => Cow::Owned(named_after(parent)),
         (None, Some(id)) if !id.as_str().is_empty() => Cow::Owned(id.to_string()),
         (None, _) => Cow::Owned(format!("{:016x}", random::<u64>())),
     }

@@ -45,7 +45,7 @@
 //! | `OTEL_TRACES_EXPORTER`, `OTEL_METRICS_EXPORTER`, `OTEL_LOGS_EXPORTER` | `otlp` (default) or `none` |
 //! | `OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES` | the service's identity. Set without them: `service.instance.id`, `host.name`, `process.pid`, and `service.version` if the [builder](Builder::service_version) has it. A service with a provider of its own takes them from [`resource`] |
 //! | `OTEL_TRACES_SAMPLER`, `OTEL_TRACES_SAMPLER_ARG` | what is sampled. Default: `parentbased_always_on` |
-//! | `OTEL_BSP_*`, `OTEL_BLRP_*`, `OTEL_METRIC_EXPORT_INTERVAL`, `OTEL_SPAN_*_COUNT_LIMIT` | buffer sizes and limits |
+//! | `OTEL_BSP_*`, `OTEL_BLRP_*`, `OTEL_METRIC_EXPORT_INTERVAL`, `OTEL_SPAN_*_COUNT_LIMIT` | buffer sizes and limits. Spans are exported after `OTEL_BSP_SCHEDULE_DELAY`, by default 1000 ms and not the SDK's 5000: what a killed process has not exported is lost, also of other messages |
 //! | `OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE` | default: cumulative |
 //! | `OTEL_PROPAGATORS` | the propagators that handlers get from OpenTelemetry: `tracecontext`, `baggage`, `none` |
 //! | `OTEL_SDK_DISABLED` | `true`: nothing is recorded |
@@ -57,28 +57,42 @@
 //!
 //! # A chain in a trace
 //!
-//! The attempts before the first wait are children of the producer's context. A wait has no parent,
-//! and the attempts after it are below it. So the depth stays the same however long the chain is,
-//! and no clock of another host is compared with theirs.
+//! The first attempt is a child of the producer's context. A wait has no parent, and the attempts
+//! after it are below it. Nor has a further attempt before the first wait. So the depth stays the
+//! same however long the chain is, and no clock of another host is compared with theirs. What has no
+//! parent links to the producer's span, so that Jaeger shows it below that, and names the trace
+//! after its first span.
 //!
 //! ```text
 //! publish orders:order.created           PRODUCER   the producer's own span
-//! ├─ process orders      attempt 1       CONSUMER   error.type, rehop.outcome=requeue
-//! │   ├─ (the handler's own spans)
-//! │   └─ reject orders                   CLIENT
-//! └─ process orders      attempt 2       CONSUMER   rehop.outcome=wait, rehop.delay_ms=10000
-//!     ├─ send shop.wait.10000            CLIENT     link: the producer's span
-//!     └─ ack orders                      CLIENT
-//! wait shop.wait.10000                   INTERNAL   from when it was sent until it was received
-//! └─ process orders      attempt 3       CONSUMER   link: attempt 2; rehop.outcome=park
-//!     ├─ send orders.parked              CLIENT     link: the producer's span
-//!     └─ ack orders                      CLIENT
-//! parked orders.parked                   INTERNAL   until an operator sent it back; link: the span of the run
-//! process orders         attempt 1       CONSUMER   link: the rest in the parked queue; killed its process, so it is missing
-//! receive orders         attempt 2       CLIENT     no length; rehop.unanswered=1
-//! └─ process orders      attempt 2       CONSUMER   rehop.outcome=ack
-//!     └─ ack orders                      CLIENT
+//! └─ process orders #1                   CONSUMER   error.type, rehop.outcome=requeue
+//!     └─ (the handler's own spans)
+//! process orders #2                      CONSUMER   rehop.outcome=wait, rehop.until=...; link: the producer's span
+//! └─ waits 10s                           CLIENT     the copy is sent; link: the producer's span
+//! wait 10s, then orders                  INTERNAL   from when its copy was confirmed until it was received; link: the producer's span
+//! └─ process orders #3                   CONSUMER   link: attempt 2; rehop.outcome=park, rehop.end=parked
+//!     └─ park orders: exhausted          CLIENT     the copy is sent; link: the producer's span
+//! parked until the replay: orders        INTERNAL   until an operator sent it back; link: the span of the run
+//! process orders #1 after the replay     CONSUMER   link: the rest in the parked queue; killed its process, so it is missing
+//! died? orders #1                        CLIENT     rehop.unanswered=1
+//! └─ process orders: handled             CONSUMER   attempt 2; rehop.outcome=ack, rehop.end=handled
 //! ```
+//!
+//! | span | kind | stands for |
+//! |---|---|---|
+//! | `process <queue> #<n>` | consumer | a failed attempt, or one that goes on; from the tenth on `#10+` |
+//! | `process <queue>: handled`, `: discarded`, `: discarded, <reason>` | consumer | the attempt that ended the chain so |
+//! | `process <queue>: expired`, `: the wait goes on` | consumer | a delivery whose handler was not called |
+//! | `waits <delay>` | client | the message begins to wait: its copy, until the confirm, or with `native` its nack. With `in-process` nothing is sent: see the attempt's event `waits` |
+//! | `wait <delay>, then <queue>` | internal | a wait that is over |
+//! | `park <queue>: <reason>` | client | the copy to the parked queue, until the confirm, or a reject that does the same |
+//! | `ack`, `reject`, `nack <queue>` | client | a settlement that failed, or took longer than 100 ms. Others have no span: the attempt's outcome tells |
+//! | `died? <queue> #<n>` | client | the next delivery of a message that may have killed its process in attempt n; ends with `, parked unless answered` if the broker delivers it for the last time |
+//! | `parked`, `stray until the replay: <queue>`; `until the edit` | internal | the rest of a message that an operator sent back |
+//! | `replay`, `edit <parked queue>` | internal | an operator's run |
+//!
+//! A delay is named if the policy has no more than four and this is one of them; otherwise the name
+//! says `less than a second`, `seconds`, `minutes`, `hours` or `days`.
 //!
 //! - Without a producer's context the trace is computed from the queue and the message's
 //!   `message_id` and `timestamp`, so that all attempts are in it, whichever process makes them. A
@@ -87,8 +101,8 @@
 //! - An attempt links to the previous one if that is known: after a wait, but not after a requeue.
 //!   An attempt after a requeue is below the wait before it in the process that recorded the wait;
 //!   in another one it has no parent.
-//! - A delivery that may have killed its process (it came back without an answer, and no handler of
-//!   this process gave it back) begins with a span `receive <queue>`. It is exported before the
+//! - A delivery that may have killed its process (it came back, and no handler of this process gave
+//!   it back) begins with a span `died?`. It is exported before the
 //!   handler starts, for which the message waits 500 ms at most, unless another one is being
 //!   exported. Its status is an error, so that tail sampling keeps the chain.
 //! - Spans without a parent need an id generator that puts them into the chain's trace. [`init`]
@@ -101,29 +115,31 @@
 //!   origin and to the last attempt.
 //! - [`Publisher`](crate::Publisher) writes the producer's span; other producers bring their own.
 //! - A parked message keeps its context, also if an operator replays or edits it. The time that it
-//!   rested is a span of its trace, `parked <parked queue>`, which says who sent it back, and why.
+//!   rested is a span of its trace, which says who sent it back, and why.
 //!   It links to the run, `replay <parked queue>` or `edit <parked queue>`: a trace with one span,
 //!   with the selection and how many messages were sent, handled and parked again. If the chain is
 //!   older than `trace.max_age` by then, its next attempt is in a new trace, with a link to it.
 //! - An attempt that was aborted, or whose process died, has no outcome or no span. The next
 //!   attempt's number shows the gap: it counts each delivery to a process that died, even if its
 //!   handler had not started.
-//! - No span ends before it begins, whatever the clocks say: a wait that would is marked with
-//!   `rehop.clock_skew`, and has no length.
+//! - No span ends before it begins, or as it begins, whatever the clocks say: a wait that would is
+//!   marked with `rehop.clock_skew`, and has a length of 1 µs.
 //!
 //! | attribute | on | meaning |
 //! |---|---|---|
-//! | `rehop.chain_id` | all but publish, replay, edit | the same on every span of a chain |
+//! | `rehop.chain_id` | all but publish, replay, edit | the same on every span of a chain; of one without a trace context and a `message_id` only from its first copy on, and different on each attempt before |
+//! | `rehop.end` | process and died?, if they end the chain; parked, stray | how it ended: `handled`, `parked` or `discarded`, whoever did it; on the rest of a message also `stray`. On the last delivery that the broker makes, `parked`: it is, unless this delivery is answered |
 //! | `rehop.max_attempts` | all of a consumer | the most attempts that the policy allows |
-//! | `rehop.attempt`, `rehop.hop` | process, receive; `hop` on wait too | the number of the attempt from 1, with deliveries that ended in a crash, and of the waits before it |
-//! | `rehop.unanswered` | receive | how many deliveries since the last wait ended without an answer: their process died or lost its connection, or another process gave them back |
-//! | `rehop.delivery_limit`, `rehop.last_delivery` | receive | how often the broker delivers the message again; true if it parks the message unless this delivery is answered |
+//! | `rehop.attempt`, `rehop.hop` | process, died?; `hop` on wait too | the number of the attempt from 1, with deliveries that ended in a crash, and of the waits before it |
+//! | `rehop.unanswered` | died? | how many deliveries since the last wait this process has not answered: their process died or lost its connection, or another process gave them back |
+//! | `rehop.delivery_limit`, `rehop.last_delivery` | died? | how often the broker delivers the message again; true if it parks the message unless this delivery is answered |
 //! | `rehop.outcome` | process | `ack`, `requeue`, `wait`, `park`, `discard` |
 //! | `rehop.reason` | process, if parked or discarded; parked | see [`Reason`](crate::Reason); on `parked` also the broker's own, such as `delivery_limit` |
 //! | `rehop.final` | process, if failed | whether this was the last attempt |
 //! | `rehop.defer` | process | true if the handler deferred the message; it is no failure then |
 //! | `rehop.legs` | wait, on the ladder | how many wait queues the message went through |
 //! | `rehop.delay_ms` | process and wait | the planned duration of the wait |
+//! | `rehop.until` | process and its event `waits`, waits | when the wait is over, as planned |
 //! | `rehop.lateness_ms` | wait | how much longer it took |
 //! | `rehop.clock_skew` | wait | true if it would have ended before it began |
 //! | `rehop.replay_run` | parked, replay, edit | names the operation, as the log and the header `rehop-replay-run` do |
@@ -134,11 +150,12 @@
 //! | `rehop.handled`, `.parked_again`, `.unknown` | replay | what is known to have become of those that were sent |
 //! | `rehop.stopped` | replay, if stopped | why it ended before everything was sent |
 //! | `error.type` | each that failed | the failure's class; `expired`, `channel_closed`, `timeout`, `unpublishable`, `stopped`, `unconfirmed`, `unanswered`, `cancelled`; `failed` on replay and edit |
-//! | `messaging.*`, `server.*` | all; `server.*` of a service or publisher with one address | as the semantic conventions 1.44.0 have it; `messaging.destination.template` is the work queue |
+//! | `messaging.message.id` | all about one message that has one | |
+//! | other `messaging.*`, `server.*` | all; `server.*` of a service or publisher with one address | as the semantic conventions 1.44.0 have it; `messaging.destination.template` is the work queue |
 //!
 //! A message that waits in its queue (`retry.strategy = "native"`) has no `wait` span and no
 //! lateness, because no copy carries when it began to wait; its attempt ends with the outcome
-//! `wait`, and its settlement is a `nack`. One that waits in the process has a span `wait <queue>`.
+//! `wait`.
 //!
 //! A handler runs inside a span of the crate `tracing` as well, `handle`, with the fields `queue`,
 //! `chain` and `attempt`: a service's own log lines show them. Its target is `rehop::handler`, and
@@ -191,9 +208,14 @@ pub(crate) mod prometheus;
 pub(crate) mod propagation;
 mod recorded;
 pub(crate) mod rested;
+#[cfg(all(test, feature = "otlp"))]
+mod rows;
+#[cfg(all(test, feature = "otlp"))]
+mod scenes;
 pub(crate) mod spans;
 #[cfg(all(test, feature = "otlp"))]
 mod tests;
+mod titles;
 #[allow(missing_docs, reason = "no part of the API, although `internals` shares it")]
 pub(crate) mod unrecorded;
 pub(crate) mod values;

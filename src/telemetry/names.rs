@@ -24,16 +24,20 @@ pub const HOP: &str = "rehop.hop";
 pub const MAX_ATTEMPTS: &str = "rehop.max_attempts";
 pub const OUTCOME: &str = "rehop.outcome";
 pub const REASON: &str = "rehop.reason";
+/// How the chain ended, as far as this span knows: one search finds all that ended in the same way.
+pub const END: &str = "rehop.end";
 /// True if the handler deferred the message, so that the wait follows no failure.
 pub const DEFER: &str = "rehop.defer";
 /// How many rungs of the ladder a wait has taken.
 pub const LEGS: &str = "rehop.legs";
 pub const DELAY_MS: &str = "rehop.delay_ms";
+/// When a wait is over, as planned.
+pub const UNTIL: &str = "rehop.until";
 pub const LATENESS_MS: &str = "rehop.lateness_ms";
 pub const CHAIN_ID: &str = "rehop.chain_id";
 /// True on the failure after which the message gets no further attempt.
 pub const FINAL: &str = "rehop.final";
-/// How many deliveries before this one ended without an answer.
+/// How many deliveries before this one this process has not answered.
 pub const UNANSWERED: &str = "rehop.unanswered";
 /// How often the queue may deliver a message again.
 pub const DELIVERY_LIMIT: &str = "rehop.delivery_limit";

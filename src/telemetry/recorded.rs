@@ -1,33 +1,47 @@
-//! The waits that this process has recorded, of messages that its handlers have requeued.
+//! What this process remembers of spans that it has recorded, until the message comes back to it.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Mutex;
 
-use opentelemetry::trace::{SpanContext, SpanId};
+use opentelemetry::trace::SpanId;
 
 use crate::lock::lock;
 
-/// How many are remembered. A requeued message comes back soon, perhaps to another process.
-const MOST: usize = 256;
+/// How many are remembered. A message may come back to another process, or never.
+const MOST: usize = 4096;
 
-/// Each with the attempt before it, whose span the message names.
-#[derive(Debug, Default)]
-pub(super) struct RecordedWaits(Mutex<VecDeque<(SpanId, SpanContext)>>);
+/// Each by the attempt whose span the message names.
+#[derive(Debug)]
+pub(super) struct Recorded<V>(Mutex<Kept<V>>);
 
-impl RecordedWaits {
-    pub(super) fn keep(&self, attempt: SpanId, wait: SpanContext) {
-        let mut waits = lock(&self.0);
-        if waits.len() >= MOST {
-            waits.pop_front();
+#[derive(Debug)]
+struct Kept<V> {
+    values: HashMap<SpanId, V>,
+    /// The oldest first. Some may have been taken.
+    order: VecDeque<SpanId>,
+}
+
+impl<V> Default for Recorded<V> {
+    fn default() -> Self {
+        Self(Mutex::new(Kept { values: HashMap::new(), order: VecDeque::new() }))
+    }
+}
+
+impl<V> Recorded<V> {
+    pub(super) fn keep(&self, attempt: SpanId, value: V) {
+        let mut kept = lock(&self.0);
+        if kept.order.len() >= MOST
+            && let Some(oldest) = kept.order.pop_front()
+        {
+            kept.values.remove(&oldest);
         }
-        waits.push_back((attempt, wait));
+        kept.order.push_back(attempt);
+        kept.values.insert(attempt, value);
     }
 
-    /// The wait after this attempt.
-    pub(super) fn take(&self, attempt: SpanId) -> Option<SpanContext> {
-        let mut waits = lock(&self.0);
-        let position = waits.iter().rposition(|(before, _)| *before == attempt)?;
-        waits.remove(position).map(|(_, wait)| wait)
+    /// What was kept for this attempt.
+    pub(super) fn take(&self, attempt: SpanId) -> Option<V> {
+        lock(&self.0).values.remove(&attempt)
     }
 }
 
@@ -36,14 +50,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_waits_are_remembered_until_they_are_asked_for() {
-        let waits = RecordedWaits::default();
+    fn the_last_ones_are_remembered_until_they_are_asked_for() {
+        let recorded = Recorded::default();
         let id = |number: usize| SpanId::from(number as u64);
         for number in 0..=MOST {
-            waits.keep(id(number), SpanContext::NONE);
+            recorded.keep(id(number), number);
         }
-        assert_eq!(waits.take(id(0)), None, "the oldest made room");
-        assert!([1, MOST].iter().all(|number| waits.take(id(*number)).is_some()));
-        assert_eq!(waits.take(id(MOST)), None, "it was taken");
+        assert_eq!(recorded.take(id(0)), None, "the oldest made room");
+        assert!([1, MOST].iter().all(|number| recorded.take(id(*number)) == Some(*number)));
+        assert_eq!(recorded.take(id(MOST)), None, "it was taken");
     }
 }

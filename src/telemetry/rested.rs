@@ -1,9 +1,12 @@
 //! The span of a message's rest in a parked, stray or discarded queue, in the trace of its chain.
 
+use std::time::SystemTime;
+
 use opentelemetry::Context;
 use opentelemetry::global::BoxedTracer;
-use opentelemetry::trace::{SpanBuilder, SpanContext, TraceContextExt, TraceState};
+use opentelemetry::trace::{Link, SpanBuilder, SpanContext, TraceContextExt, TraceState};
 
+use super::chain::named_after;
 use super::{ids, propagation};
 use crate::wire::names::{PREVIOUS_ATTEMPT, TRACEPARENT};
 
@@ -12,6 +15,8 @@ use crate::wire::names::{PREVIOUS_ATTEMPT, TRACEPARENT};
 pub struct TraceOf<'a> {
     /// Its trace context.
     pub traceparent: Option<&'a str>,
+    /// The id of its chain.
+    pub chain: &'a str,
     /// Its work queue.
     pub queue: &'a str,
     /// Its `message_id` property.
@@ -20,11 +25,16 @@ pub struct TraceOf<'a> {
     pub timestamp: Option<u64>,
 }
 
+/// When a span of an operator ends that began at this time, if that is now.
+pub fn ended(started: SystemTime) -> SystemTime {
+    super::spans::ended(started)
+}
+
 /// Builds a span in the trace of a message's chain, and says which headers its copy carries on, so
 /// that the next attempt is in this trace and links to the span.
 pub fn build(
     tracer: &BoxedTracer,
-    builder: SpanBuilder,
+    mut builder: SpanBuilder,
     of: TraceOf<'_>,
 ) -> (Context, Vec<(&'static str, String)>) {
     let origin = of.traceparent.and_then(|text| propagation::parse(text, TraceState::default()));
@@ -35,6 +45,9 @@ pub fn build(
             (Context::new(), trace.filter(|_| ids::are_chosen()))
         }
     };
+    // As every span without a parent.
+    let producer = origin.as_ref().filter(|it| trace.is_some() && named_after(it) == of.chain);
+    builder.links.get_or_insert_default().extend(producer.cloned().map(Link::with_context));
     let context = ids::build(tracer, builder, &parent, (trace, origin.as_ref()));
     let headers = headers(context.span().span_context(), origin.as_ref());
     (context, headers)

@@ -1,16 +1,19 @@
 //! The spans of a chain: the attempts before its first wait are children of the producer's context.
 //! Each wait is in the same trace and has no parent, and the attempts after it are below it.
 
-use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use opentelemetry::global::{self, BoxedTracer};
-use opentelemetry::trace::{Link, SpanBuilder, SpanKind, Status, TraceContextExt, Tracer};
+use opentelemetry::trace::{
+    Link, SpanBuilder, SpanContext, SpanId, SpanKind, Status, TraceContextExt, Tracer,
+};
 use opentelemetry::{Context, KeyValue};
 
 use super::chain::Chain;
-use super::recorded::RecordedWaits;
+use super::recorded::Recorded;
+use super::titles::Titles;
 use super::{ids, names, unrecorded};
 use crate::clock;
 use crate::failure::Failure;
@@ -29,21 +32,32 @@ use crate::wire::Ignored;
 pub(crate) struct QueueTracer {
     tracer: Arc<BoxedTracer>,
     queue: String,
-    process: String,
+    titles: Arc<Titles>,
     common: Arc<[KeyValue]>,
     max_age: Duration,
     /// The waits of the messages that have gone back to the queue.
-    requeued: Arc<RecordedWaits>,
+    requeued: Arc<Recorded<SpanContext>>,
+    /// When the broker has confirmed the copies of the attempts.
+    confirmed: Arc<Recorded<SystemTime>>,
 }
 
-/// What is known of a delivery that came back without an answer: its process died or lost its
-/// connection, or another process gave it back.
+/// What is known of a delivery that came back although this process has not given it back: its
+/// process died or lost its connection, or another process gave it back.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CameBack {
-    /// How many deliveries before this one ended so.
+    /// How many deliveries before this one may have ended so.
     pub(crate) unanswered: u32,
     /// How often the queue may deliver the message again, if it counts that.
     pub(crate) limit: Option<u32>,
+}
+
+/// The end of a chain in the parked queue, whether rehop or the broker put it there.
+const PARKED: &str = "parked";
+
+/// What a person knows of a message, and searches for.
+fn message_id(delivery: &Delivery) -> Option<KeyValue> {
+    let id = delivery.properties.message_id().as_ref()?;
+    Some(KeyValue::new(names::MESSAGE_ID, id.to_string()))
 }
 
 pub(super) fn server_attributes(server: Option<&Server>) -> impl Iterator<Item = KeyValue> {
@@ -57,7 +71,7 @@ impl QueueTracer {
     pub(crate) fn new(
         queue: &str,
         server: Option<&Server>,
-        max_attempts: u32,
+        (max_attempts, delays): (u32, &[Duration]),
         max_age: Duration,
     ) -> Self {
         let mut common = vec![
@@ -69,10 +83,11 @@ impl QueueTracer {
         Self {
             tracer: Arc::new(global::tracer("rehop")),
             queue: queue.to_owned(),
-            process: format!("process {queue}"),
+            titles: Arc::new(Titles::new(queue, delays)),
             common: common.into(),
             max_age,
             requeued: Arc::default(),
+            confirmed: Arc::default(),
         }
     }
 
@@ -80,6 +95,11 @@ impl QueueTracer {
     #[cfg(all(test, feature = "otlp"))]
     pub(super) fn with_tracer(self, tracer: BoxedTracer) -> Self {
         Self { tracer: Arc::new(tracer), ..self }
+    }
+
+    #[cfg(all(test, feature = "otlp"))]
+    pub(super) fn tracer_for_tests(&self) -> &BoxedTracer {
+        &self.tracer
     }
 
     /// Reads the chain's context. A chain older than the limit continues in a new trace that links
@@ -106,14 +126,17 @@ impl QueueTracer {
         }
     }
 
-    fn build(&self, chain: &Chain, builder: SpanBuilder) -> Context {
+    fn build(&self, chain: &Chain, mut builder: SpanBuilder) -> Context {
+        if let Some(producer) = chain.producer() {
+            builder.links.get_or_insert_default().push(Link::with_context(producer));
+        }
         ids::build(&self.tracer, builder, &chain.parent, (chain.trace(), chain.origin()))
     }
 
     fn start(
         &self,
         chain: &Chain,
-        name: Cow<'static, str>,
+        name: String,
         kind: SpanKind,
         attributes: Vec<KeyValue>,
     ) -> SpanBuilder {
@@ -134,29 +157,37 @@ impl QueueTracer {
         received: Timestamp,
     ) {
         let Some(wait) = delivery.ledger.wait else { return };
+        let delay = wait.due.since(wait.since);
         let mut attributes = vec![
+            KeyValue::new(names::DESTINATION_NAME, queue.to_owned()),
             KeyValue::new(names::HOP, i64::from(delivery.ledger.hop)),
-            KeyValue::new(names::DELAY_MS, millis(wait.due.since(wait.since))),
+            KeyValue::new(names::DELAY_MS, millis(delay)),
             KeyValue::new(names::LATENESS_MS, millis(received.since(wait.due))),
         ];
+        attributes.extend(message_id(delivery));
         if let Path::Ladder { rung } = wait.path {
             attributes.push(KeyValue::new(names::LEGS, legs(wait.leg, rung).count() as i64));
         }
-        let skewed = wait.since > received;
+        // It begins when the broker has its copy. A process that has not sent it only knows when it
+        // was written.
+        let confirmed = chain.previous().and_then(|attempt| self.confirmed.take(attempt));
+        let since = confirmed.unwrap_or_else(|| chain.waiting_since(wait.since));
+        let skewed = Timestamp::from(since) > received;
         if skewed {
             attributes.push(KeyValue::new(names::CLOCK_SKEW, true));
         }
-        let started = if skewed { received } else { wait.since };
+        let started = if skewed { received.into() } else { since };
         let builder = self
-            .start(chain, Cow::Owned(format!("wait {queue}")), SpanKind::Internal, attributes)
-            .with_start_time(SystemTime::from(started));
+            .start(chain, self.titles.waited(delay), SpanKind::Internal, attributes)
+            .with_start_time(started);
         let context = self.build(chain, builder);
-        context.span().end_with_timestamp(SystemTime::from(received));
+        context.span().end_with_timestamp(ended_at(received.into(), started));
         chain.waited(context.span().span_context());
     }
 
-    /// The span of a delivery that came back without an answer, before its handler starts: if the
-    /// process dies, nothing else tells of it. It has no length, and the attempt is below it.
+    /// The span of a delivery that came back without an answer from this process, before its handler starts: if the
+    /// process dies, nothing else tells of it. It is as short as can be, and the attempt is below
+    /// it.
     /// Returns whether it is recorded.
     pub(crate) fn came_back(
         &self,
@@ -178,13 +209,16 @@ impl QueueTracer {
         ];
         attributes
             .extend(limit.map(|limit| KeyValue::new(names::DELIVERY_LIMIT, i64::from(limit))));
-        // Without a length, it would never be within a span of another host.
+        attributes.extend(message_id(delivery));
+        // If nothing follows, the broker has parked it, and nobody else says so.
+        attributes.extend(is_last.then(|| KeyValue::new(names::END, PARKED)));
+        // As short as it is, it would never be within a span of another host.
         chain.set_apart();
         let now = clock::date();
         let builder = self
             .start(
                 chain,
-                Cow::Owned(format!("receive {}", self.queue)),
+                self.titles.came_back(ledger.attempt(), is_last),
                 SpanKind::Client,
                 attributes,
             )
@@ -192,16 +226,8 @@ impl QueueTracer {
         let context = self.build(chain, builder);
         let span = context.span();
         let is_recorded = span.is_recording();
-        let deliveries = if unanswered == 1 {
-            "1 delivery".to_owned()
-        } else {
-            format!("{unanswered} deliveries")
-        };
-        let last = if is_last { "; without one to this, the broker parks the message" } else { "" };
-        span.set_status(Status::error(format!(
-            "{deliveries} before this ended without an answer{last}"
-        )));
-        span.end_with_timestamp(now);
+        span.set_status(Status::error(came_back_text(unanswered, is_last)));
+        span.end_with_timestamp(ended(now));
         if is_recorded {
             chain.came_back(span.span_context());
         }
@@ -221,8 +247,10 @@ impl QueueTracer {
         // as its child (2.20).
         let parent = chain.parent.span().span_context().span_id();
         let links = chain.links.iter().filter(|link| link.span_id() != parent);
+        let ledger = &delivery.ledger;
+        let name = self.titles.attempt(ledger.attempt(), ledger.replay.is_some());
         let builder = self
-            .start(chain, Cow::Owned(self.process.clone()), SpanKind::Consumer, attributes)
+            .start(chain, name, SpanKind::Consumer, attributes)
             .with_start_time(started)
             .with_links(links.cloned().map(Link::with_context).collect());
         let context = self.build(chain, builder);
@@ -230,7 +258,10 @@ impl QueueTracer {
         if !chain.is_recorded(span.span_context()) {
             unrecorded::hint_once();
         }
+        let (mut id, mut titles) = (None, None);
         if span.is_recording() {
+            id = message_id(delivery);
+            titles = Some(self.titles.clone());
             let (exchange, routing_key) =
                 (delivery.origin.exchange.as_str(), delivery.origin.routing_key.as_str());
             let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
@@ -241,62 +272,149 @@ impl QueueTracer {
                 KeyValue::new(names::DELIVERY_TAG, number(delivery.delivery_tag)),
                 KeyValue::new(names::BODY_SIZE, number(delivery.body.len() as u64)),
             ];
-            let properties = &delivery.properties;
+            let conversation = delivery.properties.correlation_id().as_ref();
             attributes.extend(
-                [
-                    (names::MESSAGE_ID, properties.message_id()),
-                    (names::CONVERSATION_ID, properties.correlation_id()),
-                ]
-                .into_iter()
-                .filter_map(|(name, id)| Some(KeyValue::new(name, id.as_ref()?.to_string()))),
+                conversation.map(|id| KeyValue::new(names::CONVERSATION_ID, id.to_string())),
             );
-            span.set_attributes(attributes);
+            span.set_attributes(attributes.into_iter().chain(id.clone()));
         }
-        ProcessSpan { context, started }
+        ProcessSpan { context, started, message_id: id, titles }
     }
 
-    /// The span of a settlement or a copy, a child of the attempt that led to it. An unsampled
-    /// attempt has none, because these spans are most of the cost of tracing when little is
-    /// sampled.
-    pub(crate) fn client(
+    /// The span of a copy that is sent, a child of the attempt that led to it. An unsampled attempt
+    /// has none, because these spans are most of the cost of tracing when little is sampled.
+    pub(crate) fn sent(
         &self,
         chain: &Chain,
         process: &ProcessSpan,
-        operation: &'static str,
         destination: &str,
+        outcome: Outcome,
     ) -> ClientSpan {
-        if !process.context.span().span_context().is_sampled() {
-            return ClientSpan { context: None, started: SystemTime::UNIX_EPOCH };
+        if !process.is_sampled() {
+            return ClientSpan::unsampled();
         }
-        let kind = if operation == "send" { "send" } else { "settle" };
-        let attributes = vec![
-            KeyValue::new(names::OPERATION_NAME, operation),
-            KeyValue::new(names::OPERATION_TYPE, kind),
-            KeyValue::new(names::DESTINATION_NAME, destination.to_owned()),
-        ];
-        let mut builder = self.start(
-            chain,
-            Cow::Owned(format!("{operation} {destination}")),
-            SpanKind::Client,
-            attributes,
-        );
-        if let Some(origin) = chain.origin().cloned().filter(|_| operation == "send") {
+        let title = self.titles.moved(outcome).unwrap_or_else(|| self.titles.settled("send"));
+        let mut attributes = client("send", "send", destination, outcome);
+        attributes.extend(process.message_id.clone());
+        let mut builder = self.start(chain, title, SpanKind::Client, attributes);
+        if let Some(origin) = chain.origin().cloned() {
             builder = builder.with_links(vec![Link::with_context(origin)]);
         }
         let started = clock::date();
         let span =
             self.tracer.build_with_context(builder.with_start_time(started), &process.context);
-        ClientSpan { context: Some(process.context.with_span(span)), started }
+        let attempt = process.context.span().span_context().span_id();
+        ClientSpan {
+            context: Some(process.context.with_span(span)),
+            started,
+            has_failed: AtomicBool::new(false),
+            confirms: Some((attempt, self.confirmed.clone())),
+        }
     }
+
+    /// A delivery was settled. The attempt says how; a settlement has a span of its own only if it
+    /// failed, took long, or does what a copy does otherwise. It is a child of the attempt.
+    pub(crate) fn settled(
+        &self,
+        chain: &Chain,
+        process: &ProcessSpan,
+        (operation, outcome): (&'static str, Outcome),
+        took: Duration,
+        error_type: Option<&'static str>,
+    ) {
+        let stands_for_a_copy =
+            operation == if outcome.delay().is_some() { "nack" } else { "reject" };
+        let title = self.titles.moved(outcome).filter(|_| stands_for_a_copy);
+        let is_told = title.is_some() || error_type.is_some() || took >= LONG_SETTLEMENT;
+        if !is_told || !process.is_sampled() {
+            return;
+        }
+        let title = title.unwrap_or_else(|| self.titles.settled(operation));
+        let mut attributes = client(operation, "settle", &self.queue, outcome);
+        attributes.extend(process.message_id.clone());
+        attributes.extend(error_type.map(|class| KeyValue::new(names::ERROR_TYPE, class)));
+        let ended = clock::date();
+        let started = ended.checked_sub(took).unwrap_or(ended);
+        let builder = self.start(chain, title, SpanKind::Client, attributes);
+        let span =
+            self.tracer.build_with_context(builder.with_start_time(started), &process.context);
+        let context = process.context.with_span(span);
+        if error_type.is_some() {
+            let text = format!("the channel was closed before the {operation}");
+            context.span().set_status(Status::error(text));
+        }
+        context.span().end_with_timestamp(ended_at(ended, started));
+    }
+}
+
+/// A settlement that takes longer has a span of its own.
+const LONG_SETTLEMENT: Duration = Duration::from_millis(100);
+
+/// The attributes of a copy or a settlement.
+fn client(
+    operation: &'static str,
+    kind: &'static str,
+    destination: &str,
+    outcome: Outcome,
+) -> Vec<KeyValue> {
+    let mut attributes = vec![
+        KeyValue::new(names::OPERATION_NAME, operation),
+        KeyValue::new(names::OPERATION_TYPE, kind),
+        KeyValue::new(names::DESTINATION_NAME, destination.to_owned()),
+    ];
+    attributes.extend(outcome.delay().and_then(|delay| until(clock::date(), delay)));
+    attributes
+}
+
+/// When a wait that begins now is over, as people write dates, in UTC. `None` for a date that has
+/// no such form, because a clock is wrong.
+fn until(now: SystemTime, delay: Duration) -> Option<KeyValue> {
+    const YEAR_10000: u64 = 253_402_300_800;
+    let date = now.checked_add(delay)?;
+    let seconds = date.duration_since(UNIX_EPOCH).ok()?.as_secs();
+    (seconds < YEAR_10000)
+        .then(|| KeyValue::new(names::UNTIL, humantime::format_rfc3339_seconds(date).to_string()))
+}
+
+/// How an outcome ends a chain, if it does.
+const fn end(outcome: Outcome) -> Option<&'static str> {
+    match outcome {
+        Outcome::Ack => Some("handled"),
+        Outcome::Park(_) => Some(PARKED),
+        Outcome::Discard(_) => Some("discarded"),
+        Outcome::Requeue | Outcome::Wait(_) | Outcome::Defer(_) => None,
+    }
+}
+
+/// What is known of the deliveries before one that came back, and no more: another process may have
+/// answered them.
+fn came_back_text(unanswered: u32, is_last: bool) -> String {
+    let deliveries = match unanswered {
+        1 => "1 delivery".to_owned(),
+        count => format!("{count} deliveries"),
+    };
+    let last = if is_last { "; the broker parks it unless this delivery is answered" } else { "" };
+    format!(
+        "the message came back after {deliveries} that this process has not answered: a process died or lost its connection, or another \
+         one gave it back{last}"
+    )
 }
 
 /// The span of one attempt, and the context that its handler runs in.
 pub(crate) struct ProcessSpan {
     context: Context,
     started: SystemTime,
+    /// The message's id, as an attribute, if the span is recorded.
+    message_id: Option<KeyValue>,
+    /// The names of the queue's spans, if the span is recorded.
+    titles: Option<Arc<Titles>>,
 }
 
 impl ProcessSpan {
+    fn is_sampled(&self) -> bool {
+        self.context.span().span_context().is_sampled()
+    }
+
     pub(crate) fn context(&self) -> &Context {
         &self.context
     }
@@ -307,8 +425,16 @@ impl ProcessSpan {
         let span = self.context.span();
         if span.is_recording() {
             span.set_attribute(KeyValue::new(names::OUTCOME, outcome.as_str()));
+            if let Some(end) = end(outcome) {
+                span.set_attribute(KeyValue::new(names::END, end));
+            }
             if let Some(delay) = outcome.delay() {
-                span.set_attribute(KeyValue::new(names::DELAY_MS, millis(delay)));
+                // Whatever becomes of the wait, the trace says that it began.
+                let until = until(decided_at, delay);
+                span.add_event_with_timestamp("waits", decided_at, until.iter().cloned().collect());
+                span.set_attributes(
+                    until.into_iter().chain([KeyValue::new(names::DELAY_MS, millis(delay))]),
+                );
             }
             if let Some(reason) = reason {
                 span.set_attribute(KeyValue::new(names::REASON, reason.as_str()));
@@ -317,6 +443,11 @@ impl ProcessSpan {
                 span.set_attribute(KeyValue::new(names::DEFER, true));
             }
             let failed = failure.filter(|_| !outcome.is_defer());
+            let decided =
+                self.titles.as_ref().and_then(|it| it.decided(outcome, failure.is_some()));
+            if let Some(name) = decided {
+                span.update_name(name);
+            }
             let error_type = failed.map(Failure::class).or_else(|| reason.map(Reason::as_str));
             if let Some(error_type) = error_type {
                 span.set_attribute(KeyValue::new(names::ERROR_TYPE, error_type.to_owned()));
@@ -325,7 +456,7 @@ impl ProcessSpan {
                 span.set_status(Status::error(cut(text, MAX_MESSAGE_BYTES).to_owned()));
             }
         }
-        span.end_with_timestamp(decided_at.max(self.started));
+        span.end_with_timestamp(ended_at(decided_at, self.started));
     }
 }
 
@@ -333,31 +464,81 @@ impl ProcessSpan {
 pub(crate) struct ClientSpan {
     context: Option<Context>,
     started: SystemTime,
+    has_failed: AtomicBool,
+    /// The attempt whose copy this is.
+    confirms: Option<(SpanId, Arc<Recorded<SystemTime>>)>,
 }
 
 impl ClientSpan {
+    fn unsampled() -> Self {
+        let (started, has_failed) = (SystemTime::UNIX_EPOCH, AtomicBool::new(false));
+        Self { context: None, started, has_failed, confirms: None }
+    }
+
     pub(crate) fn failed(&self, error_type: &'static str, text: String) {
         if let Some(context) = &self.context {
             context.span().set_attribute(KeyValue::new(names::ERROR_TYPE, error_type));
             context.span().set_status(Status::error(text));
+            self.has_failed.store(true, Ordering::Relaxed);
         }
     }
 }
 
 impl Drop for ClientSpan {
     fn drop(&mut self) {
-        if let Some(context) = &self.context {
-            context.span().end_with_timestamp(ended(self.started));
+        let Some(context) = &self.context else { return };
+        let ended = ended(self.started);
+        context.span().end_with_timestamp(ended);
+        if let Some((attempt, confirmed)) = &self.confirms
+            && !self.has_failed.load(Ordering::Relaxed)
+        {
+            confirmed.keep(*attempt, ended);
         }
     }
 }
 
-/// Now, for a span that began at this time. A clock that was set back ends no span before its
-/// start.
+/// Jaeger warns of a negative duration if a span ends when it begins (2.20), and shows
+/// microseconds.
+const SHORTEST: Duration = Duration::from_micros(1);
+
+/// Now, for a span that began at this time.
 pub(crate) fn ended(started: SystemTime) -> SystemTime {
-    clock::date().max(started)
+    ended_at(clock::date(), started)
+}
+
+/// When a span ends that began at this time. A clock that was set back ends no span before its
+/// start.
+fn ended_at(at: SystemTime, started: SystemTime) -> SystemTime {
+    at.max(started + SHORTEST)
 }
 
 fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_has_a_date_for_its_end_unless_a_clock_is_absurd() {
+        let second = Duration::from_secs(1);
+        let date = until(UNIX_EPOCH + second * 1_700_000_000, second).unwrap();
+        assert_eq!(date.value.as_str(), "2023-11-14T22:13:21Z");
+        for absurd in [UNIX_EPOCH + second * u32::MAX * 100, UNIX_EPOCH - second * 10] {
+            assert_eq!(until(absurd, second), None);
+        }
+        assert_eq!(until(UNIX_EPOCH, Duration::MAX), None);
+    }
+
+    #[test]
+    fn nothing_is_claimed_of_deliveries_that_another_process_may_have_answered() {
+        let (one, last) = (came_back_text(1, false), came_back_text(2, true));
+        assert!(one.contains("after 1 delivery that this process has not answered"), "{one}");
+        assert!(last.contains("after 2 deliveries") && last.contains("parks it unless"), "{last}");
+        for text in [one, last] {
+            assert!(text.contains("or another one gave it back"), "{text}");
+            assert!(!text.contains("without an answer"), "{text}");
+        }
+    }
 }

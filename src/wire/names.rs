@@ -23,6 +23,8 @@ pub const FIRST_SEEN_AT: &str = "rehop-first-seen-at";
 pub const FIRST_FAILED_AT: &str = "rehop-first-failed-at";
 /// When the message entered its last wait queue.
 pub const WAITING_SINCE: &str = "rehop-waiting-since";
+/// The same in nanoseconds, as a text, for the wait's span.
+pub const WAITING_SINCE_NANOS: &str = "rehop-waiting-since-nanos";
 /// When the wait is over.
 pub const DUE_AT: &str = "rehop-due-at";
 /// When the message expires. Producers may set it, and settings can give it another name.

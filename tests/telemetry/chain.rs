@@ -164,6 +164,10 @@ pub(crate) fn undoubted(spans: &[Span], producer: &str) {
         start: span.start_time_unix_nano.into(),
         end: span.end_time_unix_nano.into(),
     };
+    for span in spans {
+        let has_length = span.start_time_unix_nano < span.end_time_unix_nano;
+        assert!(has_length, "Jaeger warns of a negative duration: {span:?}");
+    }
     for trace in spans.iter().map(|span| &span.trace_id).collect::<BTreeSet<_>>() {
         let of_trace = || spans.iter().filter(|span| &span.trace_id == trace);
         let begin = of_trace().map(|span| i128::from(span.start_time_unix_nano)).min().unwrap();

@@ -68,14 +68,15 @@ async fn a_death_is_exported() -> bool {
     }
     let names: Vec<_> =
         seen.iter().map(|span| span.name.replace(fixture.namespace.name(), "ns")).collect();
-    assert_eq!(names, ["receive ns.orders"]);
+    assert_eq!(names, ["died? ns.orders #2, parked unless answered"]);
+    let end = attribute(&seen[0].attributes, "rehop.end");
+    assert_eq!(end.as_deref(), Some("parked"), "the broker parks it unless it is answered");
     assert_eq!(deaths(&seen[0]), ["2", "2", "true"].map(|text| Some(text.to_owned())));
-    assert_eq!(seen[0].start_time_unix_nano, seen[0].end_time_unix_nano);
+    assert!(seen[0].start_time_unix_nano < seen[0].end_time_unix_nano);
     assert_eq!(
-        Chain::of(&producer, &fixture, 3).await.outline(),
-        "receive ns.orders CLIENT parent=none attempt=3 hop=0 error=unanswered\n\
-         \x20 process ns.orders CONSUMER attempt=3 hop=0 outcome=ack\n\
-         \x20   ack ns.orders CLIENT\n"
+        Chain::of(&producer, &fixture, 2).await.outline(),
+        "died? ns.orders #2, parked unless answered CLIENT parent=none attempt=3 hop=0 error=unanswered link=producer\n\
+         \x20 process ns.orders: handled CONSUMER attempt=3 hop=0 outcome=ack\n"
     );
     true
 }
@@ -103,9 +104,9 @@ async fn a_death_after_a_wait_is_in_the_chains_trace_and_so_is_what_follows() {
     running.ended().await.unwrap();
     dies(&fixture).await;
     let running = fixture.serve_always(Ok(())).await;
-    let chain = Chain::of(&producer, &fixture, 6).await;
+    let chain = Chain::of(&producer, &fixture, 4).await;
     running.stop().await;
-    let received = chain.named("receive ")[0];
+    let received = chain.named("died? ")[0];
     assert!(received.parent_span_id.is_empty());
     assert_eq!(deaths(received)[0].as_deref(), Some("1"));
     let attempt = chain.process().max_by_key(|span| span.start_time_unix_nano).unwrap();

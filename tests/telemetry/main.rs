@@ -20,6 +20,7 @@ mod moves;
 mod outage;
 mod providers;
 mod replays;
+mod sampling;
 #[allow(dead_code, reason = "the other tests use all of it")]
 #[path = "../support/mod.rs"]
 mod support;

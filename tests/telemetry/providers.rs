@@ -157,9 +157,5 @@ async fn the_producer_decides_what_is_sampled_also_after_a_wait() {
     let names: Vec<_> =
         arrived.spans.iter().map(|span| span.name.split(' ').next().unwrap()).collect();
     let of = |name: &str| names.iter().filter(|other| **other == name).count();
-    assert_eq!(
-        [of("process"), of("wait"), of("send"), of("ack"), names.len()],
-        [2, 1, 1, 2, 6],
-        "{names:?}"
-    );
+    assert_eq!([of("process"), of("wait"), of("waits"), names.len()], [2, 1, 1, 4], "{names:?}");
 }

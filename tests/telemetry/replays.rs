@@ -38,6 +38,7 @@ async fn rest(fixture: &Fixture, producer: &Producer, exchange: &str, return_to:
     crate::set_up();
     let exchange = fixture.namespace.exchange(exchange);
     let message = Publish { exchange, ..producer.message(fixture) };
+    let message = message.message_id("m-7");
     let message = message.header("rehop-chain-id", "seven").header("rehop-return-to", return_to);
     fixture.client.publish(message).await.unwrap();
 }
@@ -53,8 +54,11 @@ async fn sent(
         assert_eq!(found.len(), 1, "{name}");
         found.remove(0)
     };
-    let (run, rest) =
-        (one(format!("{operation} {resting}")).await, one(format!("parked {resting}")).await);
+    let state = if resting.ends_with(".stray") { "stray" } else { "parked" };
+    let (run, rest) = (
+        one(format!("{operation} {resting}")).await,
+        one(format!("{state} until the {operation}: {queue}")).await,
+    );
     assert!(
         run.parent_span_id.is_empty() && hex(&run.trace_id) != producer.trace,
         "a trace of its own"
@@ -78,8 +82,12 @@ async fn sent(
             assert_eq!(attribute(&span.attributes, key).as_deref(), Some(expected), "{key}");
         }
     }
-    for (key, expected) in [("messaging.destination.template", queue), ("rehop.chain_id", "seven")]
-    {
+    for (key, expected) in [
+        ("messaging.destination.template", queue),
+        ("rehop.chain_id", "seven"),
+        ("messaging.message.id", "m-7"),
+        ("rehop.end", state),
+    ] {
         assert_eq!(attribute(&rest.attributes, key).as_deref(), Some(expected), "{key}");
     }
     (run, rest)
@@ -119,7 +127,7 @@ async fn a_replay_and_an_edit_say_in_the_messages_trace_who_sent_it_back_and_the
         let selection = if name == "replay" { "all" } else { "chains=seven" };
         assert_eq!(attribute(&of_run.attributes, "rehop.selection").as_deref(), Some(selection));
         // The message goes on in its own trace.
-        let chain = Chain::of(&producer, &fixture, 3).await;
+        let chain = Chain::of(&producer, &fixture, 2).await;
         let attempt = chain.attempt(1);
         let links: Vec<_> = attempt.links.iter().map(|link| &link.span_id).collect();
         assert!(attempt.parent_span_id.is_empty() && links == [&rest.span_id], "{attempt:?}");
@@ -178,10 +186,10 @@ async fn a_message_without_a_context_is_replayed_into_the_trace_of_its_other_att
     let serving = fixture.serve_always(Ok(())).await;
     // The same message as if it had never been parked.
     fixture.client.publish(message(fixture.to_queue())).await.unwrap();
-    let first = Chain::of_queue(&fixture, 2).await;
+    let first = Chain::of_queue(&fixture, 1).await;
     let operator = Parked::open(&fixture.settings, Place::queue(&fixture.queue)).unwrap();
     assert_eq!(operator.replay(&everything(), |_| {}, pending()).await.unwrap().fates.handled, 1);
-    let all = Chain::of_queue(&fixture, 5).await;
+    let all = Chain::of_queue(&fixture, 3).await;
     serving.stop().await;
     assert!(
         all.spans.iter().all(|span| span.trace_id == first.spans[0].trace_id),

@@ -47,25 +47,30 @@ async fn latenesses(fixture: &Fixture) -> u64 {
 }
 
 /// The wait lasts as long as it was to, and says how much later it ended.
-fn is_timed(chain: &Chain, delay: u64, legs: Option<&str>) {
+fn is_timed(chain: &Chain, fixture: &Fixture, holder: &str, legs: Option<&str>) {
+    let delay = 200;
     let waits = chain.named("wait ");
     let of = |key: &str| attribute(&waits[0].attributes, key);
+    let name = of("messaging.destination.name").unwrap();
+    assert_eq!(name.replace(fixture.namespace.name(), "ns"), holder);
     assert_eq!(
         (of("rehop.delay_ms"), of("rehop.legs").as_deref()),
         (Some(delay.to_string()), legs)
     );
     let late: u64 = of("rehop.lateness_ms").unwrap().parse().unwrap();
-    let took = (waits[0].end_time_unix_nano - waits[0].start_time_unix_nano) / 1_000_000;
+    let decided = chain.attempt(1).end_time_unix_nano;
+    let took = (waits[0].end_time_unix_nano - decided) / 1_000_000;
     assert!(took.abs_diff(delay + late) <= 1, "{took} ms, {late} ms late");
+    assert!(waits[0].start_time_unix_nano >= decided);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wait_in_a_tier_is_a_span_with_its_lateness() {
     let mut fixture = Fixture::new("way-tiers").await;
     let producer = waits_once(&mut fixture, WaitStrategy::Tiers).await;
-    let chain = Chain::of(&producer, &fixture, 6).await;
-    assert_eq!(chain.outline(), copied("wait.200"));
-    is_timed(&chain, 200, None);
+    let chain = Chain::of(&producer, &fixture, 4).await;
+    assert_eq!(chain.outline(), copied());
+    is_timed(&chain, &fixture, "ns.wait.200", None);
     assert_eq!(latenesses(&fixture).await, 1);
 }
 
@@ -75,9 +80,9 @@ async fn a_wait_on_the_ladder_is_a_span_with_its_legs_and_its_lateness() {
     fixture.settings.ladder.rung = std::time::Duration::from_millis(40);
     fixture.settings.ladder.max = std::time::Duration::from_millis(300);
     let producer = waits_once(&mut fixture, WaitStrategy::Ladder).await;
-    let chain = Chain::of(&producer, &fixture, 6).await;
-    assert_eq!(chain.outline(), copied("ladder"));
-    is_timed(&chain, 200, Some("2"));
+    let chain = Chain::of(&producer, &fixture, 4).await;
+    assert_eq!(chain.outline(), copied());
+    is_timed(&chain, &fixture, "ns.ladder", Some("2"));
     assert_eq!(latenesses(&fixture).await, 1);
 }
 
@@ -98,21 +103,19 @@ async fn a_wait_in_a_delayed_exchange_is_a_span_with_its_lateness() {
     fixture.client.bind(&fixture.queue, &delay, "home", json!({})).await.unwrap();
     fixture.settings.topology = TopologyMode::Check;
     let producer = waits_once(&mut fixture, WaitStrategy::DelayedExchange).await;
-    let chain = Chain::of(&producer, &fixture, 6).await;
-    assert_eq!(chain.outline(), copied("delay"));
-    is_timed(&chain, 200, None);
+    let chain = Chain::of(&producer, &fixture, 4).await;
+    assert_eq!(chain.outline(), copied());
+    is_timed(&chain, &fixture, "ns.delay", None);
     assert_eq!(latenesses(&fixture).await, 1);
 }
 
-/// The spans of a wait by a copy, which `holder` holds.
-fn copied(holder: &str) -> String {
-    format!(
-        "process ns.orders CONSUMER parent=producer attempt=1 hop=0 outcome=wait error=transient final=false\n\
-         \x20 send ns.{holder} CLIENT link=producer\n\
-         \x20 ack ns.orders CLIENT\n\
-         wait ns.{holder} INTERNAL parent=none hop=1\n\
-         \x20 process ns.orders CONSUMER attempt=2 hop=1 outcome=ack link=attempt-1\n\
-         \x20   ack ns.orders CLIENT\n"
+/// The spans of a wait by a copy.
+fn copied() -> String {
+    String::from(
+        "process ns.orders #1 CONSUMER parent=producer attempt=1 hop=0 outcome=wait error=transient final=false\n\
+         \x20 waits 200ms CLIENT link=producer\n\
+         wait 200ms, then ns.orders INTERNAL parent=none hop=1 link=producer\n\
+         \x20 process ns.orders: handled CONSUMER attempt=2 hop=1 outcome=ack link=attempt-1\n",
     )
 }
 
@@ -121,15 +124,14 @@ async fn a_wait_in_the_process_is_a_span_with_its_lateness_and_nothing_is_sent_o
  {
     let mut fixture = Fixture::new("way-held").await;
     let producer = waits_once(&mut fixture, WaitStrategy::InProcess).await;
-    let chain = Chain::of(&producer, &fixture, 4).await;
+    let chain = Chain::of(&producer, &fixture, 3).await;
     assert_eq!(
         chain.outline(),
-        "process ns.orders CONSUMER parent=producer attempt=1 hop=0 outcome=wait error=transient final=false\n\
-         wait ns.orders INTERNAL parent=none hop=1\n\
-         \x20 process ns.orders CONSUMER attempt=2 hop=1 outcome=ack link=attempt-1\n\
-         \x20   ack ns.orders CLIENT\n"
+        "process ns.orders #1 CONSUMER parent=producer attempt=1 hop=0 outcome=wait error=transient final=false\n\
+         wait 200ms, then ns.orders INTERNAL parent=none hop=1 link=producer\n\
+         \x20 process ns.orders: handled CONSUMER attempt=2 hop=1 outcome=ack link=attempt-1\n"
     );
-    is_timed(&chain, 200, None);
+    is_timed(&chain, &fixture, "ns.orders", None);
     assert_eq!(latenesses(&fixture).await, 1);
 }
 
@@ -141,13 +143,12 @@ async fn a_native_wait_has_no_span_no_link_and_no_lateness() {
     }
     let mut fixture = Fixture::new("way-native").await;
     let producer = waits_once(&mut fixture, WaitStrategy::Native).await;
-    let chain = Chain::of(&producer, &fixture, 4).await;
+    let chain = Chain::of(&producer, &fixture, 3).await;
     assert_eq!(
         chain.outline(),
-        "process ns.orders CONSUMER parent=producer attempt=1 hop=0 outcome=wait error=transient final=false\n\
-         \x20 nack ns.orders CLIENT\n\
-         process ns.orders CONSUMER parent=none attempt=2 hop=1 outcome=ack\n\
-         \x20 ack ns.orders CLIENT\n"
+        "process ns.orders #1 CONSUMER parent=producer attempt=1 hop=0 outcome=wait error=transient final=false\n\
+         \x20 waits 200ms CLIENT\n\
+         process ns.orders: handled CONSUMER parent=none attempt=2 hop=1 outcome=ack link=producer\n"
     );
     assert_eq!(latenesses(&fixture).await, 0);
 }

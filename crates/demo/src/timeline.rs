@@ -88,7 +88,7 @@ fn wait_text(span: &Span) -> String {
     let (planned, late) = (number("rehop.delay_ms"), number("rehop.lateness_ms"));
     let took = span.end.saturating_sub(span.start) / 1_000_000;
     let place = match span.number("rehop.legs") {
-        None => format!("in {}", span.name.trim_start_matches("wait ")),
+        None => format!("in {}", span.text("messaging.destination.name").unwrap_or("?")),
         Some(1) => "on the ladder, in one of its queues".to_owned(),
         Some(legs) => format!("on the ladder, in {legs} of its queues"),
     };

@@ -29,6 +29,8 @@ pub(crate) struct About<'a> {
     pub(crate) operation: &'static str,
     /// The queue in which the messages rest.
     pub(crate) resting: &'a str,
+    /// As what they rest there, in one word.
+    pub(crate) rests_as: &'static str,
     pub(crate) run: &'a str,
     pub(crate) who: Option<&'a str>,
     pub(crate) why: Option<&'a str>,
@@ -56,8 +58,9 @@ impl RunSpan {
         let parent = Context::current();
         let context = parent.with_span(tracer.build_with_context(builder, &parent));
         let run = context.span().span_context().clone();
-        let name = format!("parked {}", about.resting);
-        Self { context, started, tracer: RestTracer { tracer, name, run, shared } }
+        let name = format!("{} until the {}", about.rests_as, about.operation);
+        let end = about.rests_as;
+        Self { context, started, tracer: RestTracer { tracer, name, end, run, shared } }
     }
 
     /// Makes the spans of the messages.
@@ -96,7 +99,7 @@ impl Run {
 
 impl Drop for Run {
     fn drop(&mut self) {
-        self.context.span().end_with_timestamp(date().max(self.started));
+        self.context.span().end_with_timestamp(rested::ended(self.started));
     }
 }
 
@@ -105,6 +108,7 @@ impl Drop for Run {
 pub(crate) struct RestTracer {
     tracer: BoxedTracer,
     name: String,
+    end: &'static str,
     run: SpanContext,
     shared: Vec<KeyValue>,
 }
@@ -130,8 +134,13 @@ impl RestTracer {
             KeyValue::new(names::DESTINATION_TEMPLATE, resting.trace.queue.to_owned()),
             KeyValue::new(names::CHAIN_ID, resting.chain.to_owned()),
             KeyValue::new(names::REASON, resting.reason.to_owned()),
+            KeyValue::new(names::END, self.end),
         ]);
-        let builder = SpanBuilder::from_name(self.name.clone())
+        let id = resting.trace.message_id.map(str::to_owned);
+        attributes.extend(id.map(|id| KeyValue::new(names::MESSAGE_ID, id)));
+        // Anyone may name a queue, and a row is one line.
+        let queue = resting.trace.queue.replace(char::is_control, " ");
+        let builder = SpanBuilder::from_name(format!("{}: {queue}", self.name))
             .with_kind(SpanKind::Internal)
             .with_start_time(started)
             .with_links(vec![Link::with_context(self.run.clone())])
@@ -156,15 +165,43 @@ impl RestSpan {
 
 impl Drop for RestSpan {
     fn drop(&mut self) {
-        self.context.span().end_with_timestamp(date().max(self.started));
+        self.context.span().end_with_timestamp(rested::ended(self.started));
     }
 }
 
-/// Who runs this process.
+/// Who runs this process: what the environment says, else the name of its user, else the user's
+/// number.
 fn user() -> Option<String> {
     ["USER", "LOGNAME", "USERNAME"]
         .iter()
         .find_map(|name| std::env::var(name).ok().filter(|user| !user.is_empty()))
+        .or_else(owner)
+}
+
+/// The user whom the system says that this process belongs to, as in a container or a service,
+/// which have none of the variables.
+#[cfg(unix)]
+fn owner() -> Option<String> {
+    use std::os::unix::fs::MetadataExt as _;
+    let number = std::fs::metadata("/proc/self").ok()?.uid();
+    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    Some(name_of(number, &users).unwrap_or_else(|| format!("uid {number}")))
+}
+
+#[cfg(not(unix))]
+fn owner() -> Option<String> {
+    None
+}
+
+/// The name of the user with this number, in lines as `/etc/passwd` has them.
+#[cfg(unix)]
+fn name_of(number: u32, users: &str) -> Option<String> {
+    let name = |line: &str| {
+        let mut fields = line.split(':');
+        let (name, _, id) = (fields.next()?, fields.next()?, fields.next()?);
+        (id.parse() == Ok(number) && !name.is_empty()).then(|| name.to_owned())
+    };
+    users.lines().find_map(name)
 }
 
 /// The metric of one operation of an operator. Its attributes are built once.
@@ -209,5 +246,22 @@ impl MoveMetrics {
         let others = self.attributes.iter().filter(|it| it.key != queue.key).cloned();
         let attributes: Vec<_> = others.chain([queue.clone()]).collect();
         self.moved.add(1, &attributes);
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_without_variables_has_a_user_all_the_same() {
+        let users =
+            "# users\nroot:x:0:0:root:/root:/bin/sh\n:x:7::\nbroken\nada:x:1000:1000::/:/bin/sh\n";
+        assert_eq!(name_of(0, users).as_deref(), Some("root"));
+        assert_eq!(name_of(1000, users).as_deref(), Some("ada"));
+        assert_eq!([7, 1001].map(|number| name_of(number, users)), [None, None]);
+        if std::path::Path::new("/proc/self").exists() {
+            assert!(owner().is_some_and(|user| !user.is_empty()));
+        }
     }
 }

@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use super::InitError;
 
+/// See [`Environment::span_delay`].
+const SPAN_DELAY: Duration = Duration::from_secs(1);
+
 /// The signals that are exported. Each may have its own endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Signal {
@@ -102,6 +105,13 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
                 .of_signal(signal, "ENDPOINT")
                 .map_or_else(|| default.to_owned(), |(value, _)| value),
         }
+    }
+
+    /// How long ended spans wait for their export. The SDK's default is five seconds, and what it
+    /// holds dies with the process, together with what tells of other messages. `None`: the SDK
+    /// reads its variable.
+    pub(super) fn span_delay(&self) -> Option<Duration> {
+        self.get("OTEL_BSP_SCHEDULE_DELAY").is_none().then_some(SPAN_DELAY)
     }
 
     /// How long one export may take. The specification has it in milliseconds.
@@ -226,6 +236,13 @@ mod tests {
         let error = environment.exported(Signal::Logs).unwrap_err().to_string();
         assert!(error.contains("OTEL_LOGS_EXPORTER") && error.contains("otlp or none"), "{error}");
         assert!(environment.names_service() && !environment.has_resource_attribute("b"));
+    }
+
+    #[test]
+    fn spans_wait_for_a_second_unless_the_sdks_variable_says_otherwise() {
+        let second = Some(Duration::from_secs(1));
+        assert_eq!(with(&[("OTEL_BSP_SCHEDULE_DELAY", "")]).span_delay(), second);
+        assert_eq!(with(&[("OTEL_BSP_SCHEDULE_DELAY", "200")]).span_delay(), None);
     }
 
     #[test]

@@ -18,7 +18,9 @@ use opentelemetry_sdk::error::{OTelSdkError, OTelSdkResult};
 use opentelemetry_sdk::logs::SdkLoggerProvider;
 use opentelemetry_sdk::metrics::SdkMeterProvider;
 use opentelemetry_sdk::propagation::{BaggagePropagator, TraceContextPropagator};
-use opentelemetry_sdk::trace::{SdkTracerProvider, SpanProcessor};
+use opentelemetry_sdk::trace::{
+    BatchConfigBuilder, BatchSpanProcessor, SdkTracerProvider, SpanExporter, SpanProcessor,
+};
 use tokio::sync::oneshot;
 use tracing::Subscriber;
 use tracing_subscriber::Layer;
@@ -172,7 +174,9 @@ impl Builder {
                     builder = add(builder);
                 }
                 builder = match spans {
-                    Some(exporter) => builder.with_batch_exporter(exporter),
+                    Some(exporter) => {
+                        builder.with_span_processor(batches(exporter, environment.span_delay()))
+                    }
                     None => builder,
                 };
                 telemetry.traces = Some(builder.build());
@@ -316,6 +320,15 @@ impl Telemetry {
         }
         if failures.is_empty() { Ok(()) } else { Err(FlushError { failures }) }
     }
+}
+
+/// Exports spans in batches, after this delay unless a variable says otherwise.
+fn batches(exporter: impl SpanExporter + 'static, delay: Option<Duration>) -> BatchSpanProcessor {
+    let mut config = BatchConfigBuilder::default();
+    if let Some(delay) = delay {
+        config = config.with_scheduled_delay(delay);
+    }
+    BatchSpanProcessor::builder(exporter).with_batch_config(config.build()).build()
 }
 
 /// The operations that the SDK's three providers share.

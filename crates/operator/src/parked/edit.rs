@@ -320,6 +320,7 @@ impl Parked {
         let (run, tracer) = RunSpan::start(About {
             operation: "edit",
             resting: &self.queue,
+            rests_as: self.interpreter.place.rests_as(),
             run: numbered.run,
             who: request.who.as_deref(),
             why: request.why.as_deref(),

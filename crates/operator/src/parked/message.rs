@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Duration;
 
 use lapin::BasicProperties;
 use lapin::message::Delivery;
@@ -37,6 +38,15 @@ impl Place {
     /// The parked queue of this work queue.
     pub fn queue(queue: impl Into<String>) -> Self {
         Self::Queue(queue.into())
+    }
+
+    /// As what messages rest there, in one word.
+    pub(crate) const fn rests_as(&self) -> &'static str {
+        match self {
+            Self::Queue(_) => "parked",
+            Self::Stray => "stray",
+            Self::Discarded => "discarded",
+        }
     }
 
     /// The name of the queue in which the messages rest.
@@ -288,10 +298,22 @@ impl ParkedMessage {
         let trace = TraceOf {
             traceparent: self.traceparent.as_deref(),
             queue,
+            chain: &self.chain,
             message_id: self.message_id.as_deref(),
             timestamp: *properties.timestamp(),
         };
-        Resting { chain: &self.chain, reason: &self.reason, since: self.parked_at, trace }
+        let since = self.rests_since(properties);
+        Resting { chain: &self.chain, reason: &self.reason, since, trace }
+    }
+
+    /// Since when it rests at the latest. The broker writes whole seconds, in the last of which the
+    /// message was still delivered and failed.
+    fn rests_since(&self, properties: &BasicProperties) -> Option<Timestamp> {
+        const SECOND: Duration = Duration::from_secs(1);
+        let parked_at = self.parked_at?;
+        let death = read(properties, "").deaths.into_iter().next().and_then(|death| death.at);
+        let rounded = if death == Some(parked_at) { parked_at + SECOND } else { parked_at };
+        Some(self.history.last().map_or(rounded, |error| rounded.max(error.at)))
     }
 }
 
@@ -319,6 +341,7 @@ fn chain(at_rest: &AtRest, raw: Raw<'_>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::parked::samples::sample;
     use rehop::Settings;
 
     #[test]
@@ -337,6 +360,35 @@ mod tests {
         }
         let refused = Place::queue("").resting(&names, &resolved).unwrap_err().to_string();
         assert!(refused.contains("must not be empty"), "{refused}");
+    }
+
+    #[test]
+    fn what_the_broker_parked_rests_since_the_end_of_the_second_that_it_wrote() {
+        use lapin::types::{AMQPValue, FieldArray, FieldTable};
+        let death = |seconds: i64| {
+            let mut death = FieldTable::default();
+            for (name, value) in [("queue", "orders"), ("reason", "delivery_limit")] {
+                death.insert(name.into(), AMQPValue::LongString(value.into()));
+            }
+            death.insert("time".into(), AMQPValue::Timestamp(seconds as u64));
+            let deaths = FieldArray::from(vec![AMQPValue::FieldTable(death)]);
+            let mut headers = FieldTable::default();
+            headers.insert("x-death".into(), AMQPValue::FieldArray(deaths));
+            BasicProperties::default().with_headers(headers)
+        };
+        let at = Timestamp::from_millis;
+        let since = |parked_at, failed_at, properties| {
+            let history = vec![ErrorRecord::new(at(failed_at), 1, "transient", "down")];
+            let message = ParkedMessage { parked_at: Some(at(parked_at)), history, ..sample() };
+            message.resting("orders", &properties).since
+        };
+        let second = 1_700_000_000;
+        assert_eq!(since(second * 1000, 1, death(second)), Some(at(second * 1000 + 1000)));
+        let by_rehop = since(second * 1000 + 7, 1, death(second));
+        assert_eq!(by_rehop, Some(at(second * 1000 + 7)));
+        // Another host's clock is ahead.
+        let ahead = second * 1000 + 5_000;
+        assert_eq!(since(second * 1000, ahead, death(second)), Some(at(ahead)));
     }
 
     #[test]

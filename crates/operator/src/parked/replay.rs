@@ -171,6 +171,7 @@ impl Parked {
         let (span, tracer) = RunSpan::start(About {
             operation: "replay",
             resting: &self.queue,
+            rests_as: self.interpreter.place.rests_as(),
             run: &replayed.run,
             who: request.who.as_deref(),
             why: request.why.as_deref(),
