@@ -166,7 +166,7 @@ impl Scout {
     /// A place for a channel of a connection that has nothing to lose yet.
     pub(crate) async fn untried_place(&self) -> Place {
         let (place, _) = self.places.take().await;
-        self.places.tried(0);
+        self.places.take_tried();
         place
     }
 

@@ -64,10 +64,11 @@ async fn publish(
     let published = in_time(taken, outcome, publishing).await;
     let error_type = published.err().map(Unsettled::error_type);
     context.metrics.sent(destination, clock::elapsed(since), error_type);
-    if let Err(why) = published
-        && why != Unsettled::Unpublishable
-    {
-        span.failed(why.error_type(), why.text().to_owned());
+    match published {
+        Ok(()) => span.confirmed(),
+        // It was said above.
+        Err(Unsettled::Unpublishable) => {}
+        Err(why) => span.failed(why.error_type(), why.text().to_owned()),
     }
     published
 }

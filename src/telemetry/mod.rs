@@ -59,8 +59,8 @@
 //!
 //! The first attempt is a child of the producer's context. A wait has no parent, and the attempts
 //! after it are below it. Nor has a further attempt before the first wait. So the depth stays the
-//! same however long the chain is, and no clock of another host is compared with theirs. What has no
-//! parent links to the producer's span, so that Jaeger shows it below that, and names the trace
+//! same however long the chain is, and no clock of another host is compared with theirs. What has
+//! no parent links to the producer's span, so that Jaeger shows it below that, and names the trace
 //! after its first span.
 //!
 //! ```text
@@ -80,19 +80,19 @@
 //!
 //! | span | kind | stands for |
 //! |---|---|---|
-//! | `process <queue> #<n>` | consumer | a failed attempt, or one that goes on; from the tenth on `#10+` |
+//! | `process <queue> #<n>` | consumer | an attempt that failed or has not finished; from the tenth on `#10+` |
 //! | `process <queue>: handled`, `: discarded`, `: discarded, <reason>` | consumer | the attempt that ended the chain so |
 //! | `process <queue>: expired`, `: the wait goes on` | consumer | a delivery whose handler was not called |
 //! | `waits <delay>` | client | the message begins to wait: its copy, until the confirm, or with `native` its nack. With `in-process` nothing is sent: see the attempt's event `waits` |
 //! | `wait <delay>, then <queue>` | internal | a wait that is over |
 //! | `park <queue>: <reason>` | client | the copy to the parked queue, until the confirm, or a reject that does the same |
-//! | `ack`, `reject`, `nack <queue>` | client | a settlement that failed, or took longer than 100 ms. Others have no span: the attempt's outcome tells |
+//! | `ack`, `reject`, `nack <queue>` | client | a settlement that failed. Others have no span: the attempt's outcome tells |
 //! | `died? <queue> #<n>` | client | the next delivery of a message that may have killed its process in attempt n; ends with `, parked unless answered` if the broker delivers it for the last time |
-//! | `parked`, `stray until the replay: <queue>`; `until the edit` | internal | the rest of a message that an operator sent back |
+//! | `parked`, `stray until the replay: <queue>`; `until the edit` | internal | the time a message spent in the queue before an operator sent it back |
 //! | `replay`, `edit <parked queue>` | internal | an operator's run |
 //!
-//! A delay is named if the policy has no more than four and this is one of them; otherwise the name
-//! says `less than a second`, `seconds`, `minutes`, `hours` or `days`.
+//! A delay is named if the policy has no more than eight and this is one of them; otherwise the
+//! name says `less than a second`, `seconds`, `minutes`, `hours` or `days`.
 //!
 //! - Without a producer's context the trace is computed from the queue and the message's
 //!   `message_id` and `timestamp`, so that all attempts are in it, whichever process makes them. A
@@ -128,7 +128,7 @@
 //! | attribute | on | meaning |
 //! |---|---|---|
 //! | `rehop.chain_id` | all but publish, replay, edit | the same on every span of a chain; of one without a trace context and a `message_id` only from its first copy on, and different on each attempt before |
-//! | `rehop.end` | process and died?, if they end the chain; parked, stray | how it ended: `handled`, `parked` or `discarded`, whoever did it; on the rest of a message also `stray`. On the last delivery that the broker makes, `parked`: it is, unless this delivery is answered |
+//! | `rehop.end` | process and died?, if they end the chain; parked, stray | how it ended: `handled`, `parked` (by rehop or the broker) or `discarded` (by its consumer); on the rest of a message also `stray`. On the last delivery that the broker makes, `parked`: it is, unless this delivery is answered |
 //! | `rehop.max_attempts` | all of a consumer | the most attempts that the policy allows |
 //! | `rehop.attempt`, `rehop.hop` | process, died?; `hop` on wait too | the number of the attempt from 1, with deliveries that ended in a crash, and of the waits before it |
 //! | `rehop.unanswered` | died? | how many deliveries since the last wait this process has not answered: their process died or lost its connection, or another process gave them back |

@@ -30,6 +30,10 @@ impl<V> Default for Recorded<V> {
 impl<V> Recorded<V> {
     pub(super) fn keep(&self, attempt: SpanId, value: V) {
         let mut kept = lock(&self.0);
+        if let Some(present) = kept.values.get_mut(&attempt) {
+            *present = value;
+            return;
+        }
         if kept.order.len() >= MOST
             && let Some(oldest) = kept.order.pop_front()
         {

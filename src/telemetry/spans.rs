@@ -185,10 +185,9 @@ impl QueueTracer {
         chain.waited(context.span().span_context());
     }
 
-    /// The span of a delivery that came back without an answer from this process, before its handler starts: if the
-    /// process dies, nothing else tells of it. It is as short as can be, and the attempt is below
-    /// it.
-    /// Returns whether it is recorded.
+    /// The span of a delivery that came back without an answer from this process, before its
+    /// handler starts: if the process dies, nothing else tells of it. It is as short as can be, and
+    /// the attempt is below it. Returns whether it is recorded.
     pub(crate) fn came_back(
         &self,
         chain: &mut Chain,
@@ -307,13 +306,13 @@ impl QueueTracer {
         ClientSpan {
             context: Some(process.context.with_span(span)),
             started,
-            has_failed: AtomicBool::new(false),
-            confirms: Some((attempt, self.confirmed.clone())),
+            is_confirmed: AtomicBool::new(false),
+            confirms: outcome.delay().map(|_| (attempt, self.confirmed.clone())),
         }
     }
 
     /// A delivery was settled. The attempt says how; a settlement has a span of its own only if it
-    /// failed, took long, or does what a copy does otherwise. It is a child of the attempt.
+    /// failed or replaces a copy. It is a child of the attempt.
     pub(crate) fn settled(
         &self,
         chain: &Chain,
@@ -322,16 +321,22 @@ impl QueueTracer {
         took: Duration,
         error_type: Option<&'static str>,
     ) {
-        let stands_for_a_copy =
-            operation == if outcome.delay().is_some() { "nack" } else { "reject" };
-        let title = self.titles.moved(outcome).filter(|_| stands_for_a_copy);
-        let is_told = title.is_some() || error_type.is_some() || took >= LONG_SETTLEMENT;
-        if !is_told || !process.is_sampled() {
+        let replaces_a_copy = match outcome {
+            Outcome::Wait(_) | Outcome::Defer(_) => operation == "nack",
+            Outcome::Park(_) => operation == "reject",
+            Outcome::Ack | Outcome::Requeue | Outcome::Discard(_) => false,
+        };
+        if !(replaces_a_copy || error_type.is_some()) || !process.is_sampled() {
             return;
         }
-        let title = title.unwrap_or_else(|| self.titles.settled(operation));
+        let moved = self.titles.moved(outcome).filter(|_| replaces_a_copy);
+        let title = moved.unwrap_or_else(|| self.titles.settled(operation));
         let mut attributes = client(operation, "settle", &self.queue, outcome);
         attributes.extend(process.message_id.clone());
+        if replaces_a_copy && error_type.is_none() {
+            // The attempt may have been about to wait.
+            attributes.extend(end(outcome).map(|end| KeyValue::new(names::END, end)));
+        }
         attributes.extend(error_type.map(|class| KeyValue::new(names::ERROR_TYPE, class)));
         let ended = clock::date();
         let started = ended.checked_sub(took).unwrap_or(ended);
@@ -346,9 +351,6 @@ impl QueueTracer {
         context.span().end_with_timestamp(ended_at(ended, started));
     }
 }
-
-/// A settlement that takes longer has a span of its own.
-const LONG_SETTLEMENT: Duration = Duration::from_millis(100);
 
 /// The attributes of a copy or a settlement.
 fn client(
@@ -460,27 +462,31 @@ impl ProcessSpan {
     }
 }
 
-/// The span of one settlement or copy, if it is sampled. It ends when it is dropped.
+/// The span of one copy, if it is sampled. It ends when it is dropped.
 pub(crate) struct ClientSpan {
     context: Option<Context>,
     started: SystemTime,
-    has_failed: AtomicBool,
-    /// The attempt whose copy this is.
+    is_confirmed: AtomicBool,
+    /// The attempt whose copy this is, if that waits.
     confirms: Option<(SpanId, Arc<Recorded<SystemTime>>)>,
 }
 
 impl ClientSpan {
     fn unsampled() -> Self {
-        let (started, has_failed) = (SystemTime::UNIX_EPOCH, AtomicBool::new(false));
-        Self { context: None, started, has_failed, confirms: None }
+        let (started, is_confirmed) = (SystemTime::UNIX_EPOCH, AtomicBool::new(false));
+        Self { context: None, started, is_confirmed, confirms: None }
     }
 
     pub(crate) fn failed(&self, error_type: &'static str, text: String) {
         if let Some(context) = &self.context {
             context.span().set_attribute(KeyValue::new(names::ERROR_TYPE, error_type));
-            context.span().set_status(Status::error(text));
-            self.has_failed.store(true, Ordering::Relaxed);
+            context.span().set_status(Status::error(cut(&text, MAX_MESSAGE_BYTES).to_owned()));
         }
+    }
+
+    /// The broker has confirmed the copy.
+    pub(crate) fn confirmed(&self) {
+        self.is_confirmed.store(true, Ordering::Relaxed);
     }
 }
 
@@ -490,7 +496,7 @@ impl Drop for ClientSpan {
         let ended = ended(self.started);
         context.span().end_with_timestamp(ended);
         if let Some((attempt, confirmed)) = &self.confirms
-            && !self.has_failed.load(Ordering::Relaxed)
+            && self.is_confirmed.load(Ordering::Relaxed)
         {
             confirmed.keep(*attempt, ended);
         }

@@ -106,7 +106,8 @@ fn attempts(spans: &[SpanData], rows: &[(usize, &Row)]) -> Vec<(u32, u32)> {
     rows.iter().filter_map(|(_, row)| attempt(row)).collect()
 }
 
-/// The attempts are shown in the same order on one host and on two, and the trace is named after its first span also where the producer is traced elsewhere.
+/// The attempts are shown in the same order on one host and on two, and the trace is named after
+/// its first span also where the producer is traced elsewhere.
 fn check_rows(spans: &[SpanData]) {
     let is_publish = |span: &SpanData| span.span_kind == SpanKind::Producer;
     let [on_one, on_two] = ["service", "producer"].map(|publisher| {

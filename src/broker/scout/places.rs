@@ -19,8 +19,9 @@ use crate::broker::client::{Answer, Channel, Connection};
 use crate::clock;
 use crate::lock::lock;
 
-/// For how long a place that was tried counts as free: others may take it.
-const FRESH: Duration = Duration::from_secs(1);
+/// For how long a place that was tried counts as free. Longer than one channel takes to open, or
+/// those who were tried together would try again, one after the other.
+const FRESH: Duration = Duration::from_secs(3);
 
 /// The longest that others wait for a channel that is being opened.
 const OPENS_WITHIN: Duration = Duration::from_secs(1);
@@ -138,7 +139,7 @@ impl Connection for Counted {
     fn open_channel(&self) -> Answer<'_, Arc<dyn Channel>> {
         async {
             let opening = self.places.opening.read().await;
-            self.places.tried(0);
+            self.places.take_tried();
             let mut channel = self.connection.open_channel();
             match timeout(OPENS_WITHIN, &mut channel).await {
                 Ok(opened) => opened,
