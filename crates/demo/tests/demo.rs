@@ -138,13 +138,17 @@ fn check_trace(trace: &Value) {
         spans.iter().filter(|span| span["attributes"].get("rehop.lateness_ms").is_some()).collect();
     for attempt in &attempts {
         let hop = &attempt["attributes"]["rehop.hop"];
-        let above = waits
-            .iter()
-            .find(|wait| wait["attributes"]["rehop.hop"] == *hop)
-            .copied()
-            .unwrap_or(root);
+        let wait = waits.iter().find(|wait| wait["attributes"]["rehop.hop"] == *hop);
+        let is_first = attempt["attributes"]["rehop.attempt"] == 1;
+        let above = match wait {
+            Some(wait) => wait["span_id"].as_str(),
+            None if is_first => root["span_id"].as_str(),
+            // It links to the producer's span.
+            None => Some(""),
+        };
         assert_eq!(
-            attempt["parent_id"], above["span_id"],
+            attempt["parent_id"].as_str(),
+            above,
             "each attempt is below the wait before it: {trace:#}"
         );
     }
