@@ -158,12 +158,15 @@ fn check_trace(trace: &Value) {
         attempts.iter().filter(|it| it["attributes"]["rehop.outcome"] == wanted).count()
     };
     assert_eq!(waits.len(), outcomes("wait"), "each wait that was decided has its span");
-    for wait in waits {
-        let took = number(wait, "/end") - number(wait, "/start");
+    // The broker has the copy before its confirm is here, when the wait's span begins.
+    let decided = attempts.iter().filter(|it| it["attributes"]["rehop.outcome"] == "wait");
+    for (wait, attempt) in waits.into_iter().zip(decided) {
+        let took = number(wait, "/end") - number(attempt, "/end");
         assert!(
             took >= number(wait, "/attributes/rehop.delay_ms") * 1_000_000,
             "never early: {wait:#}"
         );
+        assert!(number(wait, "/start") >= number(attempt, "/end"), "never before its cause");
     }
 }
 
