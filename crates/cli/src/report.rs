@@ -22,8 +22,8 @@ pub(super) fn print(report: &Report, json: bool, healthy: &str) -> anyhow::Resul
     }
     let mut lines: Vec<String> = report.findings.iter().map(block).collect();
     lines.push(summary(report, healthy));
-    // Without a limit there is nothing to be near to.
-    let limits = report.limits.iter().filter(|usage| usage.limit.is_some());
+    // Without a limit there is nothing to be near to. But there may be one that is not known.
+    let limits = report.limits.iter().filter(|usage| usage.limit.is_some() || !usage.is_known);
     lines.extend(limits.map(|usage| format!("limit: {}: {usage}", usage.what)));
     lines.extend(report.unseen.iter().map(|unseen| format!("not seen: {unseen}")));
     output::print(&lines.join("\n"))
