@@ -166,10 +166,9 @@ fn hand_back_settlement(
 }
 
 #[cfg(test)]
-mod hand_backs;
-
-#[cfg(test)]
 mod tests {
+    mod hand_backs;
+
     use std::time::Duration;
 
     use super::*;

@@ -7,7 +7,7 @@ use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable};
 use proptest::prelude::*;
 
-use super::*;
+use super::super::*;
 use crate::failure::Failure;
 use crate::inputs::inputs;
 use crate::message::Address;
