@@ -86,13 +86,12 @@ fn decision_text(span: &Span) -> String {
 fn wait_text(span: &Span) -> String {
     let number = |attribute| span.number(attribute).unwrap_or(0);
     let (planned, late) = (number("rehop.delay_ms"), number("rehop.lateness_ms"));
-    let took = span.end.saturating_sub(span.start) / 1_000_000;
     let place = match span.number("rehop.legs") {
         None => format!("in {}", span.text("messaging.destination.name").unwrap_or("?")),
         Some(1) => "on the ladder, in one of its queues".to_owned(),
         Some(legs) => format!("on the ladder, in {legs} of its queues"),
     };
-    format!("waits {place}: planned {planned} ms, took {took} ms, {late} ms late")
+    format!("waits {place}: planned {planned} ms, {late} ms late")
 }
 
 fn end(witness: &Witness, sent: &Sent) -> String {

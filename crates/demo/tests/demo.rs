@@ -198,12 +198,6 @@ fn check_timelines(report: &Value, crashes: u64) {
         moments(0, "waits on the ladder, in 2 of its queues: planned 1000 ms") >= 1,
         "{timelines:#?}"
     );
-    for moment in timelines[0]["moments"].as_array().unwrap().iter().filter_map(Value::as_str) {
-        if let Some((_, took)) = moment.split_once("planned 1000 ms, took ") {
-            let took: u64 = took.split_once(' ').unwrap().0.parse().unwrap();
-            assert!(took >= 1000, "never shorter than asked: {moment}");
-        }
-    }
     assert_eq!(timelines[0]["end"], "handled");
     assert_eq!(timelines[1]["end"], "expired, and parked");
     assert_eq!(moments(2, "the process dies") as u64, crashes);
