@@ -137,8 +137,8 @@ impl Scout {
     ///
     /// # Errors
     ///
-    /// If the broker would refuse the channel because of a limit. Whatever else is wrong is left to
-    /// whoever opens the channel.
+    /// If the broker would refuse the channel because of a limit, or did when it answered last.
+    /// Whatever else is wrong is left to whoever opens the channel.
     pub(crate) async fn place(&self) -> Result<Place, Error> {
         // A look that has the only channel ends soon.
         let _turn = match self.is_narrow() {
@@ -151,16 +151,15 @@ impl Scout {
         }
         let wanted = self.at_once((1 + others).min(MOST_TRIED));
         let tried = tokio::time::timeout(2 * TRIAL_LIMIT, self.try_channels(wanted)).await;
-        match tried {
-            Ok(Err(error)) if error.limit().is_some_and(|limit| !limit.is_of_connections()) => {
-                Err(error)
-            }
-            // Those who wait would not find out more.
-            tried => {
-                self.places.tried(tried.ok().and_then(Result::ok).unwrap_or(wanted) - 1);
-                Ok(place)
-            }
+        // A broker that is too slow to answer has no more room for that.
+        if !matches!(tried, Ok(Ok(_)))
+            && let Some(error) = self.refused_channel()
+        {
+            return Err(error);
         }
+        // Those who wait would not find out more.
+        self.places.tried(tried.ok().and_then(Result::ok).unwrap_or(wanted) - 1);
+        Ok(place)
     }
 
     /// A place for a channel of a connection that has nothing to lose yet.
@@ -190,6 +189,12 @@ impl Scout {
 
     pub(crate) async fn close(&self) {
         self.link.close().await;
+    }
+
+    /// The limit of channels that was reached, if none was admitted since then.
+    fn refused_channel(&self) -> Option<Error> {
+        let error = lock(&self.refused).as_ref().map(|refused| refused.error.clone());
+        error.filter(|error| error.limit().is_some_and(|limit| !limit.is_of_connections()))
     }
 
     async fn connection(&self) -> Result<Arc<dyn Connection>, Error> {

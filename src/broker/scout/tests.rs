@@ -37,6 +37,8 @@ struct Limited {
     channels: AtomicUsize,
     most_channels: AtomicUsize,
     dialed: Mutex<Dialed>,
+    /// It answers nothing.
+    is_silent: AtomicBool,
 }
 
 impl Limited {
@@ -45,6 +47,7 @@ impl Limited {
             channels: AtomicUsize::new(0),
             most_channels: AtomicUsize::new(most_channels),
             dialed: Mutex::new(Dialed::Opened),
+            is_silent: AtomicBool::new(false),
         })
     }
 
@@ -117,6 +120,9 @@ impl Connection for LimitedConnection {
         async {
             sleep(LATENCY).await;
             let broker = &self.broker;
+            if broker.is_silent.load(Ordering::Relaxed) {
+                std::future::pending::<()>().await;
+            }
             if broker.channels.load(Ordering::Relaxed) >= broker.most_channels.load(Ordering::Relaxed)
             {
                 self.is_open.store(false, Ordering::Relaxed);
@@ -365,6 +371,22 @@ fn a_channel_that_a_limit_forbids_costs_only_the_scouts_connection() {
         broker.most_channels.store(1, Ordering::Relaxed);
         sleep(Duration::from_secs(60)).await;
         scout.place().await.unwrap().open(connection.open_channel()).await.unwrap();
+    });
+}
+
+#[test]
+fn a_channel_that_was_refused_is_not_risked_because_a_slow_broker_answers_no_trial() {
+    at(0, async |broker, scout, link| {
+        let _connection = link.get().await.unwrap();
+        broker.is_silent.store(true, Ordering::Relaxed);
+        assert!(scout.place().await.is_ok(), "no limit is known");
+        broker.is_silent.store(false, Ordering::Relaxed);
+        sleep(Duration::from_secs(60)).await;
+        assert!(scout.place().await.is_err());
+        broker.is_silent.store(true, Ordering::Relaxed);
+        sleep(Duration::from_secs(60)).await;
+        let refused = scout.place().await.err().expect("the limit is known");
+        assert!(matches!(refused.limit(), Some(Limit::UserChannels { .. })), "{refused}");
     });
 }
 
