@@ -61,8 +61,17 @@ impl Shutdown {
         limit: Duration,
         operation: impl Future<Output = lapin::Result<T>>,
     ) -> Result<T, Error> {
+        self.shorten(what, answer(what, limit, operation)).await
+    }
+
+    /// Several answers of the broker. A shutdown leaves them as much time as a single one.
+    pub(crate) async fn shorten<T>(
+        &self,
+        what: &str,
+        answers: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
         let limit_when_stopping = closing_time(self.grace);
-        let mut answered = std::pin::pin!(answer(what, limit, operation));
+        let mut answered = std::pin::pin!(answers);
         tokio::select! {
             biased;
             result = &mut answered => result,

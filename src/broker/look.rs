@@ -64,40 +64,52 @@ pub async fn look_on(
 
 /// The error when the leader of a queue does not answer. `what` reads like "looking at queue
 /// orders".
-pub(crate) fn silent_leader(what: impl Into<String>, queue: &ShortString) -> Error {
+fn silent_leader(what: impl Into<String>, queue: &ShortString) -> Error {
     let command = format!("rabbitmq-queues quorum_status {:?}", queue.as_str());
     let problem = format!("its leader does not answer; `{command}` shows its nodes").into();
     Error::Unavailable { what: what.into(), problem }
 }
 
 /// What the broker says of the queue, and whether this comes from the queue's leader. A queue that
-/// seems to be empty is doubted for `longest`. The channel must not be one that consumes, and may
-/// have a prefetch of 1 afterwards.
+/// seems to be empty is doubted for `longest`, so all together this takes one answer longer at
+/// most. The channel must not be one that consumes, and may have a prefetch of 1 afterwards.
 ///
 /// # Errors
 ///
 /// When the queue does not exist, may not be looked at, or the channel is lost.
-pub(crate) async fn look(
+async fn look(
     channel: &dyn Channel,
     queue: &ShortString,
     longest: Duration,
 ) -> lapin::Result<(QueueCounts, bool)> {
-    let until = clock::now() + longest;
-    loop {
-        let began = clock::now();
-        let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
-        let seen = channel.declare_queue(queue.clone(), options, FieldTable::default()).await?;
-        let took = clock::elapsed(began);
-        let is_empty = seen.messages == 0 && seen.consumers == 0;
+    let (first, mut took) = counts(channel, queue).await?;
+    let without_doubt = async {
+        let mut seen = first;
         // A slow network is no reason to doubt.
-        if !is_empty || took < DOUBTFUL || took < DOUBTFUL + quickest_answer(channel).await? {
-            return Ok((seen, true));
+        while seen.messages == 0
+            && seen.consumers == 0
+            && took >= DOUBTFUL
+            && took >= DOUBTFUL + quickest_answer(channel).await?
+        {
+            (seen, took) = counts(channel, queue).await?;
         }
-        // A single look may be held up for longer.
-        if began > until {
-            return Ok((seen, false));
-        }
+        lapin::Result::Ok(seen)
+    };
+    match tokio::time::timeout(longest, without_doubt).await {
+        Ok(seen) => Ok((seen?, true)),
+        Err(_) => Ok((first, false)),
     }
+}
+
+/// What the broker says of the queue, and how long that took.
+async fn counts(
+    channel: &dyn Channel,
+    queue: &ShortString,
+) -> lapin::Result<(QueueCounts, Duration)> {
+    let began = clock::now();
+    let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+    let seen = channel.declare_queue(queue.clone(), options, FieldTable::default()).await?;
+    Ok((seen, clock::elapsed(began)))
 }
 
 /// How long the broker takes for an answer that needs no queue. One that was held up says little,

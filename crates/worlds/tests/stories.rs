@@ -354,6 +354,22 @@ fn what_waits_when_the_broker_takes_messages_back_sooner_than_the_settings_say_i
 }
 
 #[test]
+fn while_the_leader_of_a_queue_hangs_a_slow_network_charges_no_message() {
+    for seed in 0..16 {
+        let mut scenario = quiet(Version::V4_0, 40, 1);
+        (scenario.seed, scenario.processes) = (seed, 3);
+        scenario.conditions.latency = Duration::from_millis(20);
+        (scenario.conditions.slow_per_mille, scenario.conditions.slow) = (100, secs(2));
+        let queue = &mut scenario.queues[0];
+        // Nothing stands between the limit and the loss of a message here.
+        (queue.is_existing, queue.delivery_limit, queue.prefetch) = (true, 4, 5);
+        let queues = AffectedQueues::Work(0);
+        scenario.faults = vec![fault(30, FaultKind::SilentLeader { queues, lasts: secs(400) })];
+        kept(&scenario);
+    }
+}
+
+#[test]
 fn a_runtime_may_end_while_hundreds_of_deliveries_wait() {
     let mut scenario = quiet(Version::V4_3, 1_000, 1);
     scenario.queues[0].prefetch = 1_000;

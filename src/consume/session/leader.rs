@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::broker::client::Connection;
-use crate::broker::look::{LONGEST, look, silent_leader};
+use crate::broker::look::look_at;
 use crate::consume::session::WorkQueue;
 use crate::error::Error;
 
@@ -16,21 +16,13 @@ pub(super) async fn check_leader(
 ) -> Result<(), Error> {
     let name = &queue.context.addresses.queue;
     let look = |connection: Arc<dyn Connection>| async move {
-        let looking = async {
-            let channel = connection.open_channel().await?;
-            let longest = LONGEST.min(queue.answer_timeout / 2);
-            let (_, answers) = look(&*channel, name, longest).await?;
-            channel.close("done").await.map(|()| answers)
-        };
-        let what = "asking the leader of a queue";
-        queue.shutdown.answer(what, queue.answer_timeout, looking).await
+        look_at(&*connection, name.as_str(), queue.answer_timeout).await
     };
-    let looked = queue.keeper.scout().visit(Some(consuming), look).await;
-    match looked {
+    let looked = queue.keeper.scout().visit(Some(consuming), look);
+    match queue.shutdown.shorten("asking the leader of a queue", looked).await {
         // The queue may be consumed all the same: some versions require more permissions to look at
-        // a queue than to consume it, and what has timed out may only be slow.
-        Ok(true) | Err(Error::Permission { .. } | Error::Timeout { .. }) => Ok(()),
-        Ok(false) => Err(silent_leader(format!("consuming queue {:?}", name.as_str()), name)),
+        // a queue than to consume it, and what has timed out without a doubt may only be slow.
+        Ok(_) | Err(Error::Permission { .. } | Error::Timeout { .. }) => Ok(()),
         Err(error) => Err(error),
     }
 }
