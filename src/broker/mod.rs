@@ -15,6 +15,7 @@ mod lapin_client;
 pub(crate) mod look;
 pub(crate) mod name;
 pub(crate) mod open;
+mod opening;
 mod queue_kind;
 pub(crate) mod queued;
 mod rotation;

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::{join_all, try_join_all};
 
-use self::places::{Place, Places};
+use self::places::{Kept, Place, Places};
 use crate::broker::answer::answer;
 use crate::broker::client::Connection;
 use crate::broker::connection::{Link, pause};
@@ -36,12 +36,15 @@ const MOST_TRIED: usize = 8;
 /// and none after 20 ms.
 const STILL_COUNTED: Duration = Duration::from_millis(50);
 
+/// For how long channels are opened with care after one was refused. Somebody may have raised the
+/// limit since then, which is found out by a channel that costs a connection if not.
+const NARROW_FOR: Duration = Duration::from_secs(5 * 60);
+
 /// The way to that connection, and what is known of the broker's limits.
 pub(crate) struct Scout {
     link: Arc<Link>,
     refused: Mutex<Option<Refused>>,
-    /// A channel was refused, so at most one is opened at a time from then on.
-    is_narrow: AtomicBool,
+    narrow: Mutex<Option<Narrow>>,
     /// The last work was done on another connection.
     works_elsewhere: AtomicBool,
     turn: tokio::sync::Mutex<()>,
@@ -57,12 +60,20 @@ struct Refused {
     until: Instant,
 }
 
+/// A channel was refused, so at most one is opened at a time for a while.
+struct Narrow {
+    error: Error,
+    at: Instant,
+    /// Whether one was admitted since then.
+    has_room: bool,
+}
+
 impl Scout {
     pub(crate) fn new(link: Arc<Link>) -> Self {
         Self {
             link,
             refused: Mutex::default(),
-            is_narrow: AtomicBool::new(false),
+            narrow: Mutex::default(),
             works_elsewhere: AtomicBool::new(false),
             turn: tokio::sync::Mutex::default(),
             places: Arc::default(),
@@ -85,9 +96,9 @@ impl Scout {
         if self.is_narrow() { 1 } else { wanted }
     }
 
-    /// Whether a channel was ever refused, so that one more on another connection is a risk.
+    /// Whether a channel was refused lately, so that one more on another connection is a risk.
     pub(crate) fn is_narrow(&self) -> bool {
-        self.is_narrow.load(Ordering::Relaxed)
+        self.narrow_by().is_some()
     }
 
     /// How many consumers a channel may have, as far as is known.
@@ -100,9 +111,9 @@ impl Scout {
         self.most_consumers.store(most.max(1), Ordering::Relaxed);
     }
 
-    /// Does something on the connection. `instead` is used if no further connection can be opened,
-    /// unless a limit of channels is known: then a service works with two, and a refused channel
-    /// costs one of them.
+    /// Does something on the connection. `instead` is used if no further connection can be opened:
+    /// then a service works with two. But while a queue is consumed, a channel that a known limit
+    /// may refuse is not risked there: it would cost that connection.
     ///
     /// # Errors
     ///
@@ -118,8 +129,18 @@ impl Scout {
             // A limit of channels holds for the other connection, too.
             (Err(error), Some(instead)) if error.limit().is_none_or(Limit::is_of_connections) => {
                 self.works_elsewhere.store(true, Ordering::Relaxed);
+                if let Some(error) = self.narrow_by().filter(|_| self.places.has_kept()) {
+                    return Err(error);
+                }
                 let done = work(self.places.counted(instead.clone())).await;
-                return done.inspect_err(|error| self.note_limit(error));
+                match &done {
+                    Ok(_) => self.has_room(),
+                    Err(error) => self.note_limit(error),
+                }
+                if self.is_narrow() {
+                    tokio::time::sleep(STILL_COUNTED).await;
+                }
+                return done;
             }
             (got, _) => got?,
         };
@@ -132,33 +153,59 @@ impl Scout {
         done
     }
 
-    /// A place for a channel that is to stay on another connection. Nothing else of this service
-    /// opens a channel until it is used or dropped.
+    /// A place for a channel that consumes a queue, as [`place`](Self::place). Until the returned
+    /// value is dropped, that channel is kept from what might cost it.
     ///
     /// # Errors
     ///
-    /// If the broker would refuse the channel because of a limit, or did when it answered last.
+    /// As [`place`](Self::place), if another queue is consumed.
+    pub(crate) async fn place_to_keep(&self) -> Result<(Place, Kept), Error> {
+        let place = self.place_if(|| self.places.has_kept()).await?;
+        let kept = self.places.keep();
+        Ok((place, kept))
+    }
+
+    /// A place for a channel that is to stay on another connection, with something to lose. Nothing
+    /// else of this service opens a channel until it is used or dropped.
+    ///
+    /// # Errors
+    ///
+    /// If the broker would refuse the channel because of a limit or, when it answered last, did.
     /// Whatever else is wrong is left to whoever opens the channel.
     pub(crate) async fn place(&self) -> Result<Place, Error> {
+        self.place_if(|| true).await
+    }
+
+    /// A place. `is_risk`: whether something is lost if the channel is refused.
+    async fn place_if(&self, is_risk: impl Fn() -> bool) -> Result<Place, Error> {
         // A look that has the only channel ends soon.
         let _turn = match self.is_narrow() {
             true => tokio::time::timeout(2 * TRIAL_LIMIT, self.turn.lock()).await.ok(),
             false => None,
         };
+        // Others open channels while this is dialed.
+        let dialed = tokio::time::timeout(2 * TRIAL_LIMIT, self.connection()).await;
         let (place, others) = self.places.take().await;
         if self.places.take_tried() {
             return Ok(place);
         }
         let wanted = self.at_once((1 + others).min(MOST_TRIED));
-        let tried = tokio::time::timeout(2 * TRIAL_LIMIT, self.try_channels(wanted)).await;
+        let tried = match dialed {
+            Ok(Ok(connection)) => {
+                let trying = self.try_channels(&connection, wanted);
+                tokio::time::timeout(2 * TRIAL_LIMIT, trying).await.ok().and_then(Result::ok)
+            }
+            _ => None,
+        };
         // A broker that is too slow to answer has no more room for that.
-        if !matches!(tried, Ok(Ok(_)))
-            && let Some(error) = self.refused_channel()
+        if tried.is_none()
+            && let Some(error) = self.narrow_by()
+            && (is_risk() || !self.has_room_again())
         {
             return Err(error);
         }
         // Those who wait would not find out more.
-        self.places.tried(tried.ok().and_then(Result::ok).unwrap_or(wanted) - 1);
+        self.places.tried(tried.unwrap_or(wanted) - 1);
         Ok(place)
     }
 
@@ -171,13 +218,16 @@ impl Scout {
 
     /// Opens so many channels at the same time, or as many as the connection may have, and closes
     /// them. Returns how many it were.
-    async fn try_channels(&self, wanted: usize) -> Result<usize, Error> {
-        let connection = self.connection().await?;
+    async fn try_channels(
+        &self,
+        connection: &Arc<dyn Connection>,
+        wanted: usize,
+    ) -> Result<usize, Error> {
         // Looks need some, too.
         let count = wanted.min((connection.channel_max() / 2).max(1).into());
         let open = |_| answer("opening a channel", TRIAL_LIMIT, connection.open_channel());
         let opened = try_join_all((0..count).map(open)).await;
-        let channels = opened.inspect_err(|error| self.failed(&connection, error))?;
+        let channels = opened.inspect_err(|error| self.failed(connection, error))?;
         self.admitted();
         let close = channels
             .iter()
@@ -191,10 +241,23 @@ impl Scout {
         self.link.close().await;
     }
 
-    /// The limit of channels that was reached, if none was admitted since then.
-    fn refused_channel(&self) -> Option<Error> {
-        let error = lock(&self.refused).as_ref().map(|refused| refused.error.clone());
-        error.filter(|error| error.limit().is_some_and(|limit| !limit.is_of_connections()))
+    /// The limit of channels that was reached lately, or from which none was admitted since then.
+    fn narrow_by(&self) -> Option<Error> {
+        let narrow = lock(&self.narrow);
+        let is_narrow =
+            |narrow: &&Narrow| !narrow.has_room || clock::elapsed(narrow.at) < NARROW_FOR;
+        narrow.as_ref().filter(is_narrow).map(|narrow| narrow.error.clone())
+    }
+
+    fn has_room_again(&self) -> bool {
+        lock(&self.narrow).as_ref().is_none_or(|narrow| narrow.has_room)
+    }
+
+    /// A channel was admitted.
+    fn has_room(&self) {
+        if let Some(narrow) = &mut *lock(&self.narrow) {
+            narrow.has_room = true;
+        }
     }
 
     async fn connection(&self) -> Result<Arc<dyn Connection>, Error> {
@@ -214,6 +277,7 @@ impl Scout {
 
     /// Something was done, so no limit keeps the connection from that.
     fn admitted(&self) {
+        self.has_room();
         if lock(&self.refused).take().is_some() {
             tracing::info!("there is room for looks and repairs again");
         }
@@ -234,7 +298,8 @@ impl Scout {
     fn note_limit(&self, error: &Error) {
         let Some(limit) = error.limit().filter(|limit| limit.is_of_the_client()) else { return };
         if !limit.is_of_connections() {
-            self.is_narrow.store(true, Ordering::Relaxed);
+            let (error, at) = (error.clone(), clock::now());
+            *lock(&self.narrow) = Some(Narrow { error, at, has_room: false });
         }
         let (mut refused, now) = (lock(&self.refused), clock::now());
         let times = match &*refused {

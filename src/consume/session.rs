@@ -21,7 +21,7 @@ use subscriptions::Subscriptions;
 
 use crate::broker::client::{Channel, Connection};
 use crate::broker::keeper::Keeper;
-use crate::broker::scout::places::Place;
+use crate::broker::scout::places::{Kept, Place};
 use crate::consume::ack_timeout::AckTimeout;
 use crate::consume::context::{InFlight, QueueContext};
 use crate::consume::inbox::{QueueIndex, Take, is_near_limit};
@@ -80,6 +80,7 @@ pub(crate) struct Session<'a> {
     queue: &'a WorkQueue,
     pub(crate) connection: Arc<dyn Connection>,
     channel: Arc<dyn Channel>,
+    _kept: Kept,
     settling_channel: Arc<SettlingChannel>,
     subscriptions: Subscriptions,
     take: watch::Receiver<Take>,
@@ -111,7 +112,7 @@ impl<'a> Session<'a> {
     pub(crate) async fn open(
         queue: &'a WorkQueue,
         connection: Arc<dyn Connection>,
-        place: Place,
+        (place, kept): (Place, Kept),
     ) -> Result<Self, Error> {
         let opening = place.open(connection.open_channel());
         let channel = queue
@@ -123,6 +124,7 @@ impl<'a> Session<'a> {
             connection,
             settling_channel: SettlingChannel::new(channel.clone()),
             channel,
+            _kept: kept,
             subscriptions: Subscriptions::default(),
             take: queue.intake.take(queue.index),
             arrived: Vec::new(),

@@ -117,7 +117,7 @@ impl Worker {
             return Err(error);
         }
         // One channel too many would end the sessions of the other queues.
-        let place = self.queue.keeper.scout().place().await?;
+        let place = self.queue.keeper.scout().place_to_keep().await?;
         let opened = Session::open(&self.queue, connection.clone(), place).await;
         opened.inspect_err(|error| self.leave_connection(&connection, error))
     }

@@ -167,8 +167,7 @@ impl PublishingConnection {
         Err(self.end_of_lane(cause).await.map_or(NotTaken::NotSent, NotTaken::NoLane))
     }
 
-    /// In a task, because whoever needs the lane may give up meanwhile, and lapin would keep the
-    /// channel.
+    /// In a task, because the lane outlives whoever needs it first.
     async fn open_lane_in_task(self: &Arc<Self>, place: Place) -> Result<Lane, Cause> {
         let counted = self.lanes.clone();
         let in_use = Arc::strong_count(&self.lanes) - 2;
@@ -273,8 +272,7 @@ impl PublishingConnection {
         *next_probe = now + self.answer_timeout;
         drop(next_probe);
         let connection = self.clone();
-        // In a task, because whoever waits for a confirm may give up meanwhile, and lapin would
-        // keep the channel.
+        // In a task, because whoever waits for a confirm may give up meanwhile.
         self.spawn(async move {
             let Ok(place) = connection.place().await else { return };
             let opening = place.open(connection.connection.open_channel());

@@ -36,7 +36,13 @@ pub(crate) struct Places {
     waiting: AtomicUsize,
     /// How many were tried and not taken, and when.
     tried: Mutex<Option<(usize, Instant)>>,
+    /// Each channel that is kept has a clone.
+    kept: Arc<()>,
 }
+
+/// A channel with much to lose, until this is dropped.
+#[must_use = "the channel is kept until this is dropped"]
+pub(crate) struct Kept(#[expect(dead_code, reason = "it is counted")] Arc<()>);
 
 /// A place for a channel, which nothing else of this service takes meanwhile.
 #[must_use = "nothing else opens a channel until it is used or dropped"]
@@ -82,6 +88,15 @@ impl Places {
     /// So many places were tried and are not taken yet.
     pub(super) fn tried(&self, left: usize) {
         *lock(&self.tried) = Some((left, clock::now()));
+    }
+
+    /// Counts a channel as kept.
+    pub(super) fn keep(&self) -> Kept {
+        Kept(self.kept.clone())
+    }
+
+    pub(super) fn has_kept(&self) -> bool {
+        Arc::strong_count(&self.kept) > 1
     }
 
     /// The connection; each channel that it opens may take a place that was tried.

@@ -30,6 +30,7 @@ enum Dialed {
     Opened,
     Refused,
     OverLimit,
+    Silent,
 }
 
 /// A broker that allows so many channels.
@@ -72,6 +73,7 @@ impl Dial for Arc<Limited> {
                 Dialed::Refused => {
                     Err(Error::Connect { broker, problem: "connection refused".to_owned().into() })
                 }
+                Dialed::Silent => std::future::pending().await,
                 Dialed::OverLimit => Err(Error::of_operation(
                     "connecting",
                     &not_allowed(
@@ -387,6 +389,87 @@ fn a_channel_that_was_refused_is_not_risked_because_a_slow_broker_answers_no_tri
         sleep(Duration::from_secs(60)).await;
         let refused = scout.place().await.err().expect("the limit is known");
         assert!(matches!(refused.limit(), Some(Limit::UserChannels { .. })), "{refused}");
+    });
+}
+
+/// The scout has no connection, as where a user may have two.
+#[test]
+fn beside_a_queue_that_is_consumed_no_channel_is_risked_that_a_known_limit_may_refuse() {
+    at(1, async |broker, scout, link| {
+        broker.dials(Dialed::Opened);
+        let _publishing = link.get().await.unwrap();
+        let consuming = Link::new("consuming".to_owned(), BrokerSettings::default());
+        let mut lost = 0;
+        for _ in 0..20 {
+            broker.dials(Dialed::Opened);
+            let connection = consuming.get().await.unwrap();
+            broker.dials(Dialed::OverLimit);
+            scout.visit(Some(&connection), look).await.unwrap();
+            // At first, nobody knows that this is needed.
+            sleep(COUNTED_FOR).await;
+            let (place, kept) = scout.place_to_keep().await.unwrap();
+            let channel = place.open(connection.open_channel()).await.unwrap();
+            // The other queue.
+            assert!(scout.visit(Some(&connection), look).await.is_err());
+            assert!(scout.place_to_keep().await.is_err() || lost == 0);
+            lost += u32::from(!connection.is_open());
+            drop((kept, channel));
+            sleep(Duration::from_secs(10)).await;
+        }
+        assert_eq!(lost, 1, "once, as nobody knew the limit");
+    });
+}
+
+#[test]
+fn five_minutes_after_a_refusal_channels_are_opened_together_again() {
+    at(0, async |broker, scout, _| {
+        assert!(scout.place().await.is_err());
+        let minutes = async |minutes: u64| sleep(Duration::from_secs(60 * minutes)).await;
+        minutes(10).await;
+        assert!(scout.is_narrow(), "none was admitted since then");
+        broker.most_channels.store(8, Ordering::Relaxed);
+        drop(scout.place().await.unwrap());
+        assert_eq!((scout.is_narrow(), scout.at_once(8)), (false, 8));
+        broker.most_channels.store(0, Ordering::Relaxed);
+        assert!(scout.place().await.is_err());
+        broker.most_channels.store(8, Ordering::Relaxed);
+        minutes(1).await;
+        drop(scout.place().await.unwrap());
+        assert_eq!((scout.is_narrow(), scout.at_once(8)), (true, 1));
+        minutes(5).await;
+        assert!(!scout.is_narrow());
+    });
+}
+
+/// Given up at each moment in turn.
+#[test]
+fn a_channel_that_is_given_up_while_it_is_opened_is_closed() {
+    for after in 0..100 {
+        at(8, async |broker, scout, link| {
+            let connection = link.get().await.unwrap();
+            let opening = async {
+                let place = scout.place().await.unwrap();
+                place.open(connection.open_channel()).await
+            };
+            drop(tokio::time::timeout(Duration::from_millis(after), opening).await);
+            sleep(Duration::from_secs(1)).await;
+            assert_eq!(broker.channels.load(Ordering::Relaxed), 0, "after {after} ms");
+        });
+    }
+}
+
+#[test]
+fn while_the_scout_is_connected_in_vain_nobody_waits_for_others() {
+    at(20, async |broker, scout, link| {
+        let connection = link.get().await.unwrap();
+        broker.dials(Dialed::Silent);
+        let began = clock::now();
+        let open = || async {
+            scout.place().await.unwrap().open(connection.open_channel()).await.unwrap()
+        };
+        let channels = join_all((0..17).map(|_| open())).await;
+        assert_eq!(channels.len(), 17);
+        assert!(clock::elapsed(began) < 2 * TRIAL_LIMIT + 17 * 3 * LATENCY);
     });
 }
 
