@@ -9,6 +9,7 @@ use lapin::options::{ExchangeDeclareOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable};
 
 use crate::broker::answer::answer;
+use crate::broker::channel::STILL_COUNTED;
 use crate::broker::client::{Channel, Connection};
 use crate::broker::connection::Link;
 use crate::broker::delayed_retry::knows_delayed_retry;
@@ -101,6 +102,10 @@ impl Topology {
             let mut outcomes = stream::iter(alone).buffer_unordered(at_once);
             while let Some(outcome) = outcomes.next().await {
                 failures.extend(outcome?);
+                // There may be room for one.
+                if at_once == 1 {
+                    tokio::time::sleep(STILL_COUNTED).await;
+                }
             }
         }
         Ok(failures)

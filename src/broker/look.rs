@@ -56,7 +56,7 @@ pub async fn look_on(
 ) -> Result<QueueCounts, Error> {
     let (name, what) = (short(queue)?, format!("looking at queue {queue:?}"));
     let longest = longest.min(LONGEST).min(limit / 2);
-    match answer(&what, limit, look(channel, &name, longest)).await? {
+    match (Look { channel, what: &what, limit }).counts(&name, longest).await? {
         (seen, true) => Ok(seen),
         (_, false) => Err(silent_leader(what, &name)),
     }
@@ -70,56 +70,51 @@ fn silent_leader(what: impl Into<String>, queue: &ShortString) -> Error {
     Error::Unavailable { what: what.into(), problem }
 }
 
-/// What the broker says of the queue, and whether this comes from the queue's leader. A queue that
-/// seems to be empty is doubted for `longest`, so all together this takes one answer longer at
-/// most. The channel must not be one that consumes, and may have a prefetch of 1 afterwards.
-///
-/// # Errors
-///
-/// When the queue does not exist, may not be looked at, or the channel is lost.
-async fn look(
-    channel: &dyn Channel,
-    queue: &ShortString,
-    longest: Duration,
-) -> lapin::Result<(QueueCounts, bool)> {
-    let (first, mut took) = counts(channel, queue).await?;
-    let without_doubt = async {
-        let mut seen = first;
-        // A slow network is no reason to doubt.
-        while seen.messages == 0
-            && seen.consumers == 0
-            && took >= DOUBTFUL
-            && took >= DOUBTFUL + quickest_answer(channel).await?
-        {
-            (seen, took) = counts(channel, queue).await?;
+/// A look on a channel. Each answer has a time limit of its own: a look in doubt takes several, and
+/// must not pass for a slow one.
+struct Look<'a> {
+    channel: &'a dyn Channel,
+    what: &'a str,
+    limit: Duration,
+}
+
+impl Look<'_> {
+    /// What the broker says of the queue, and whether this comes from the queue's leader. A queue
+    /// that seems to be empty is doubted for `longest`.
+    async fn counts(
+        &self,
+        queue: &ShortString,
+        longest: Duration,
+    ) -> Result<(QueueCounts, bool), Error> {
+        let until = clock::now() + longest;
+        loop {
+            let began = clock::now();
+            let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+            let declaring =
+                self.channel.declare_queue(queue.clone(), options, FieldTable::default());
+            let seen = answer(self.what, self.limit, declaring).await?;
+            let took = clock::elapsed(began);
+            let is_empty = seen.messages == 0 && seen.consumers == 0;
+            // A slow network is no reason to doubt.
+            if !is_empty || took < DOUBTFUL || took < DOUBTFUL + self.quickest_answer().await? {
+                return Ok((seen, true));
+            }
+            // A single answer may be held up for longer.
+            if began > until {
+                return Ok((seen, false));
+            }
         }
-        lapin::Result::Ok(seen)
-    };
-    match tokio::time::timeout(longest, without_doubt).await {
-        Ok(seen) => Ok((seen?, true)),
-        Err(_) => Ok((first, false)),
     }
-}
 
-/// What the broker says of the queue, and how long that took.
-async fn counts(
-    channel: &dyn Channel,
-    queue: &ShortString,
-) -> lapin::Result<(QueueCounts, Duration)> {
-    let began = clock::now();
-    let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
-    let seen = channel.declare_queue(queue.clone(), options, FieldTable::default()).await?;
-    Ok((seen, clock::elapsed(began)))
-}
-
-/// How long the broker takes for an answer that needs no queue. One that was held up says little,
-/// so the quickest of a few counts.
-async fn quickest_answer(channel: &dyn Channel) -> lapin::Result<Duration> {
-    let mut quickest = Duration::MAX;
-    for _ in 0..5 {
-        let began = clock::now();
-        channel.set_prefetch(1).await?;
-        quickest = quickest.min(clock::elapsed(began));
+    /// How long the broker takes for an answer that needs no queue. One that was held up says
+    /// little, so the quickest of a few counts.
+    async fn quickest_answer(&self) -> Result<Duration, Error> {
+        let mut quickest = Duration::MAX;
+        for _ in 0..5 {
+            let began = clock::now();
+            answer(self.what, self.limit, self.channel.set_prefetch(1)).await?;
+            quickest = quickest.min(clock::elapsed(began));
+        }
+        Ok(quickest)
     }
-    Ok(quickest)
 }

@@ -1,4 +1,4 @@
-//! Closes each channel that nobody waits for any more when it is open.
+//! Closes a channel if nobody waits for it any more by the time it is open.
 //!
 //! lapin (4.12) keeps a channel whose opening was given up, as at a time limit or a stop. Near a
 //! limit of channels, it would take the place of one that is needed.

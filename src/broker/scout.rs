@@ -17,8 +17,9 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::{join_all, try_join_all};
 
-use self::places::{Kept, Place, Places};
+use self::places::{Consumed, Place, Places};
 use crate::broker::answer::answer;
+use crate::broker::channel::STILL_COUNTED;
 use crate::broker::client::Connection;
 use crate::broker::connection::{Link, pause};
 use crate::clock;
@@ -31,14 +32,13 @@ const TRIAL_LIMIT: Duration = Duration::from_secs(1);
 /// The most channels that are tried at the same time.
 const MOST_TRIED: usize = 8;
 
-/// For how long the broker may still count a channel that it has closed. With room for one, 12 of
-/// 150 channels that were opened at once after another was closed were refused (3.10; 4 on 4.3),
-/// and none after 20 ms.
-const STILL_COUNTED: Duration = Duration::from_millis(50);
+/// For how long after a refusal channels are opened one at a time, and none is risked beside a queue
+/// that is consumed. Then the limit is tried again, as there may be room by now. If there is none,
+/// that costs a connection, so the time doubles.
+const NARROW_FOR: Duration = Duration::from_secs(10);
 
-/// For how long channels are opened with care after one was refused. Somebody may have raised the
-/// limit since then, which is found out by a channel that costs a connection if not.
-const NARROW_FOR: Duration = Duration::from_secs(5 * 60);
+/// The longest time of that kind.
+const NARROW_FOR_AT_MOST: Duration = Duration::from_secs(5 * 60);
 
 /// The way to that connection, and what is known of the broker's limits.
 pub(crate) struct Scout {
@@ -60,12 +60,11 @@ struct Refused {
     until: Instant,
 }
 
-/// A channel was refused, so at most one is opened at a time for a while.
+/// A channel was refused.
 struct Narrow {
     error: Error,
-    at: Instant,
-    /// Whether one was admitted since then.
-    has_room: bool,
+    until: Instant,
+    lasts: Duration,
 }
 
 impl Scout {
@@ -93,12 +92,12 @@ impl Scout {
 
     /// How many of so many channels to open at the same time.
     pub(crate) fn at_once(&self, wanted: usize) -> usize {
-        if self.is_narrow() { 1 } else { wanted }
+        if self.is_narrow() || self.works_elsewhere() { 1 } else { wanted }
     }
 
     /// Whether a channel was refused lately, so that one more on another connection is a risk.
     pub(crate) fn is_narrow(&self) -> bool {
-        self.narrow_by().is_some()
+        self.known_limit().is_some()
     }
 
     /// How many consumers a channel may have, as far as is known.
@@ -113,7 +112,7 @@ impl Scout {
 
     /// Does something on the connection. `instead` is used if no further connection can be opened:
     /// then a service works with two. But while a queue is consumed, a channel that a known limit
-    /// may refuse is not risked there: it would cost that connection.
+    /// may refuse is not risked: it would cost the connection.
     ///
     /// # Errors
     ///
@@ -124,23 +123,20 @@ impl Scout {
         instead: Option<&Arc<dyn Connection>>,
         work: impl FnOnce(Arc<dyn Connection>) -> F,
     ) -> Result<T, Error> {
+        // Others have their turn while this is dialed.
+        let dialed = self.connection().await;
         let _turn = if self.is_narrow() { Some(self.turn.lock().await) } else { None };
-        let connection = match (self.connection().await, instead) {
+        let connection = match (dialed, instead) {
             // A limit of channels holds for the other connection, too.
             (Err(error), Some(instead)) if error.limit().is_none_or(Limit::is_of_connections) => {
                 self.works_elsewhere.store(true, Ordering::Relaxed);
-                if let Some(error) = self.narrow_by().filter(|_| self.places.has_kept()) {
+                if let Some(error) = self.known_limit().filter(|_| self.places.is_consumed()) {
                     return Err(error);
                 }
                 let done = work(self.places.counted(instead.clone())).await;
-                match &done {
-                    Ok(_) => self.has_room(),
-                    Err(error) => self.note_limit(error),
-                }
-                if self.is_narrow() {
-                    tokio::time::sleep(STILL_COUNTED).await;
-                }
-                return done;
+                // What follows is not tried.
+                tokio::time::sleep(STILL_COUNTED).await;
+                return done.inspect_err(|error| self.note_limit(error));
             }
             (got, _) => got?,
         };
@@ -153,16 +149,22 @@ impl Scout {
         done
     }
 
-    /// A place for a channel that consumes a queue, as [`place`](Self::place). Until the returned
-    /// value is dropped, that channel is kept from what might cost it.
+    /// A place for a channel that consumes a queue. Until the second value is dropped, nothing is
+    /// risked that could cost that channel.
     ///
     /// # Errors
     ///
-    /// As [`place`](Self::place), if another queue is consumed.
-    pub(crate) async fn place_to_keep(&self) -> Result<(Place, Kept), Error> {
-        let place = self.place_if(|| self.places.has_kept()).await?;
-        let kept = self.places.keep();
-        Ok((place, kept))
+    /// As [`place`](Self::place); but while no other queue is consumed, a limit that is only known
+    /// from before is tried again.
+    pub(crate) async fn place_to_consume(&self) -> Result<(Place, Consumed), Error> {
+        let place = self.place_with(|| self.places.is_consumed()).await?;
+        let consumed = self.places.consumed();
+        Ok((place, consumed))
+    }
+
+    /// Counts a queue as consumed again.
+    pub(crate) fn consumed(&self) -> Consumed {
+        self.places.consumed()
     }
 
     /// A place for a channel that is to stay on another connection, with something to lose. Nothing
@@ -173,34 +175,38 @@ impl Scout {
     /// If the broker would refuse the channel because of a limit or, when it answered last, did.
     /// Whatever else is wrong is left to whoever opens the channel.
     pub(crate) async fn place(&self) -> Result<Place, Error> {
-        self.place_if(|| true).await
+        self.place_with(|| true).await
     }
 
-    /// A place. `is_risk`: whether something is lost if the channel is refused.
-    async fn place_if(&self, is_risk: impl Fn() -> bool) -> Result<Place, Error> {
-        // A look that has the only channel ends soon.
-        let _turn = match self.is_narrow() {
-            true => tokio::time::timeout(2 * TRIAL_LIMIT, self.turn.lock()).await.ok(),
-            false => None,
-        };
+    /// `is_at_risk`: whether something would be lost with a channel that is refused.
+    async fn place_with(&self, is_at_risk: impl Fn() -> bool) -> Result<Place, Error> {
         // Others open channels while this is dialed.
         let dialed = tokio::time::timeout(2 * TRIAL_LIMIT, self.connection()).await;
+        let _turn = match self.known_limit() {
+            // A look may have the only channel.
+            Some(limit) => {
+                let turn = tokio::time::timeout(2 * TRIAL_LIMIT, self.turn.lock()).await;
+                Some(turn.map_err(|_| limit)?)
+            }
+            None => None,
+        };
         let (place, others) = self.places.take().await;
         if self.places.take_tried() {
             return Ok(place);
         }
         let wanted = self.at_once((1 + others).min(MOST_TRIED));
-        let tried = match dialed {
+        let (tried, refused) = match dialed {
             Ok(Ok(connection)) => {
                 let trying = self.try_channels(&connection, wanted);
-                tokio::time::timeout(2 * TRIAL_LIMIT, trying).await.ok().and_then(Result::ok)
+                let tried = tokio::time::timeout(2 * TRIAL_LIMIT, trying).await;
+                // A broker that is too slow to answer has no more room for that.
+                (tried.ok().and_then(Result::ok), self.refused_channel())
             }
-            _ => None,
+            _ => (None, None),
         };
-        // A broker that is too slow to answer has no more room for that.
+        let limit = || refused.or_else(|| self.known_limit().filter(|_| is_at_risk()));
         if tried.is_none()
-            && let Some(error) = self.narrow_by()
-            && (is_risk() || !self.has_room_again())
+            && let Some(error) = limit()
         {
             return Err(error);
         }
@@ -241,23 +247,17 @@ impl Scout {
         self.link.close().await;
     }
 
-    /// The limit of channels that was reached lately, or from which none was admitted since then.
-    fn narrow_by(&self) -> Option<Error> {
+    /// The limit of channels that was reached, if none was admitted since then.
+    fn refused_channel(&self) -> Option<Error> {
+        let error = lock(&self.refused).as_ref().map(|refused| refused.error.clone());
+        error.filter(|error| error.limit().is_some_and(|limit| !limit.is_of_connections()))
+    }
+
+    /// The limit of channels that was reached lately.
+    fn known_limit(&self) -> Option<Error> {
         let narrow = lock(&self.narrow);
-        let is_narrow =
-            |narrow: &&Narrow| !narrow.has_room || clock::elapsed(narrow.at) < NARROW_FOR;
-        narrow.as_ref().filter(is_narrow).map(|narrow| narrow.error.clone())
-    }
-
-    fn has_room_again(&self) -> bool {
-        lock(&self.narrow).as_ref().is_none_or(|narrow| narrow.has_room)
-    }
-
-    /// A channel was admitted.
-    fn has_room(&self) {
-        if let Some(narrow) = &mut *lock(&self.narrow) {
-            narrow.has_room = true;
-        }
+        let is_recent = |narrow: &&Narrow| clock::now() < narrow.until;
+        narrow.as_ref().filter(is_recent).map(|narrow| narrow.error.clone())
     }
 
     async fn connection(&self) -> Result<Arc<dyn Connection>, Error> {
@@ -277,7 +277,6 @@ impl Scout {
 
     /// Something was done, so no limit keeps the connection from that.
     fn admitted(&self) {
-        self.has_room();
         if lock(&self.refused).take().is_some() {
             tracing::info!("there is room for looks and repairs again");
         }
@@ -295,11 +294,10 @@ impl Scout {
     }
 
     /// Remembers that a limit is reached. This is said once, until something is done again.
-    fn note_limit(&self, error: &Error) {
+    pub(crate) fn note_limit(&self, error: &Error) {
         let Some(limit) = error.limit().filter(|limit| limit.is_of_the_client()) else { return };
         if !limit.is_of_connections() {
-            let (error, at) = (error.clone(), clock::now());
-            *lock(&self.narrow) = Some(Narrow { error, at, has_room: false });
+            self.note_channel(error);
         }
         let (mut refused, now) = (lock(&self.refused), clock::now());
         let times = match &*refused {
@@ -317,5 +315,18 @@ impl Scout {
             tracing::warn!(%error, "a limit leaves no room for looks and repairs{meanwhile}");
         }
         *refused = Some(Refused { error: error.clone(), times, until: now + pause(times) });
+    }
+
+    /// Several that are refused together count once.
+    fn note_channel(&self, error: &Error) {
+        let (mut narrow, now) = (lock(&self.narrow), clock::now());
+        let lasts = match &*narrow {
+            Some(narrow) if now < narrow.until => narrow.lasts,
+            Some(narrow) if now < narrow.until + NARROW_FOR_AT_MOST => {
+                (2 * narrow.lasts).min(NARROW_FOR_AT_MOST)
+            }
+            _ => NARROW_FOR,
+        };
+        *narrow = Some(Narrow { error: error.clone(), until: now + lasts, lasts });
     }
 }

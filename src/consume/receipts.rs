@@ -10,7 +10,6 @@ use std::time::Duration;
 use lapin::BasicProperties;
 use lapin::types::ShortString;
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
 use crate::broker::client::Channel;
@@ -42,15 +41,8 @@ impl Receipts {
     pub(crate) fn start(link: Arc<Link>, scout: Arc<Scout>, exchange: &str) -> Result<Self, Error> {
         let (sender, receiver) = mpsc::channel(CAPACITY);
         tokio::spawn(
-            Task {
-                link,
-                scout,
-                exchange: short(exchange)?,
-                channel: None,
-                opening: None,
-                silent_until: None,
-            }
-            .run(receiver),
+            Task { link, scout, exchange: short(exchange)?, channel: None, silent_until: None }
+                .run(receiver),
         );
         Ok(Self(sender))
     }
@@ -81,9 +73,6 @@ struct Task {
     scout: Arc<Scout>,
     exchange: ShortString,
     channel: Option<Arc<dyn Channel>>,
-    /// A channel that is being opened, for the next receipt if not for this one: lapin would keep
-    /// each that is given up before the broker has answered.
-    opening: Option<JoinHandle<lapin::Result<Arc<dyn Channel>>>>,
     silent_until: Option<Instant>,
 }
 
@@ -129,19 +118,10 @@ impl Task {
         sent.map(drop).map_err(|error| describe(&error))
     }
 
-    async fn open(&mut self) -> Result<Arc<dyn Channel>, String> {
-        let opening = match &mut self.opening {
-            Some(opening) => opening,
-            none => {
-                let connection = self.link.get().await.map_err(|error| error.to_string())?;
-                // One channel too many would end the connection, with the copies on it.
-                let place = self.scout.place().await.map_err(|error| error.to_string())?;
-                let opening = async move { place.open(connection.open_channel()).await };
-                none.insert(tokio::spawn(opening))
-            }
-        };
-        let opened = opening.await;
-        self.opening = None;
-        opened.map_err(|error| error.to_string())?.map_err(|error| describe(&error))
+    async fn open(&self) -> Result<Arc<dyn Channel>, String> {
+        let connection = self.link.get().await.map_err(|error| error.to_string())?;
+        // One channel too many would end the connection, with the copies on it.
+        let place = self.scout.place().await.map_err(|error| error.to_string())?;
+        place.open(connection.open_channel()).await.map_err(|error| describe(&error))
     }
 }

@@ -13,15 +13,16 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use lapin::message::Delivery as Incoming;
 use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use leader::check_leader;
 use subscriptions::Subscriptions;
 
+use crate::broker::answer::answer;
 use crate::broker::client::{Channel, Connection};
 use crate::broker::keeper::Keeper;
-use crate::broker::scout::places::{Kept, Place};
+use crate::broker::scout::places::{Consumed, Place};
 use crate::consume::ack_timeout::AckTimeout;
 use crate::consume::context::{InFlight, QueueContext};
 use crate::consume::inbox::{QueueIndex, Take, is_near_limit};
@@ -58,6 +59,24 @@ impl WorkQueue {
         check_leader(self, consuming).await
     }
 
+    /// One answer of the broker, in time. A shutdown shortens the time.
+    async fn answer<T>(
+        &self,
+        what: &str,
+        operation: impl Future<Output = lapin::Result<T>>,
+    ) -> Result<T, Error> {
+        let limit = self.shutdown.closing_time();
+        let mut answered = std::pin::pin!(answer(what, self.answer_timeout, operation));
+        tokio::select! {
+            biased;
+            result = &mut answered => result,
+            () = self.shutdown.requested() => match timeout(limit, answered).await {
+                Ok(result) => result,
+                Err(_) => Err(Error::Timeout { what: what.to_owned(), limit }),
+            }
+        }
+    }
+
     /// After the broker has taken messages back, waits until it accepts copies again. During an
     /// alarm nothing can be copied, so new deliveries would only be taken back, too. Waits no
     /// longer than the ack timeout, because the messages of this queue may have caused the alarm.
@@ -80,7 +99,8 @@ pub(crate) struct Session<'a> {
     queue: &'a WorkQueue,
     pub(crate) connection: Arc<dyn Connection>,
     channel: Arc<dyn Channel>,
-    _kept: Kept,
+    /// None while the subscription has ended and the queue is declared again.
+    consumed: Option<Consumed>,
     settling_channel: Arc<SettlingChannel>,
     subscriptions: Subscriptions,
     take: watch::Receiver<Take>,
@@ -112,19 +132,16 @@ impl<'a> Session<'a> {
     pub(crate) async fn open(
         queue: &'a WorkQueue,
         connection: Arc<dyn Connection>,
-        (place, kept): (Place, Kept),
+        (place, consumed): (Place, Consumed),
     ) -> Result<Self, Error> {
         let opening = place.open(connection.open_channel());
-        let channel = queue
-            .shutdown
-            .answer("opening a channel to consume", queue.answer_timeout, opening)
-            .await?;
+        let channel = queue.answer("opening a channel to consume", opening).await?;
         Ok(Self {
             queue,
             connection,
             settling_channel: SettlingChannel::new(channel.clone()),
             channel,
-            _kept: kept,
+            consumed: Some(consumed),
             subscriptions: Subscriptions::default(),
             take: queue.intake.take(queue.index),
             arrived: Vec::new(),
@@ -308,7 +325,7 @@ impl<'a> Session<'a> {
         what: &str,
         operation: impl Future<Output = lapin::Result<T>>,
     ) -> Result<T, Error> {
-        self.queue.shutdown.answer(what, self.queue.answer_timeout, operation).await
+        self.queue.answer(what, operation).await
     }
 
     fn name(&self) -> &str {

@@ -117,9 +117,12 @@ impl Worker {
             return Err(error);
         }
         // One channel too many would end the sessions of the other queues.
-        let place = self.queue.keeper.scout().place_to_keep().await?;
+        let place = self.queue.keeper.scout().place_to_consume().await?;
         let opened = Session::open(&self.queue, connection.clone(), place).await;
-        opened.inspect_err(|error| self.leave_connection(&connection, error))
+        opened.inspect_err(|error| {
+            self.queue.keeper.scout().note_limit(error);
+            self.leave_connection(&connection, error);
+        })
     }
 
     /// Consumes on another connection from now on, if this one answers nothing or opens no more

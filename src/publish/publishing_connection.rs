@@ -181,6 +181,7 @@ impl PublishingConnection {
                     running.await;
                 }
                 Err(error) => {
+                    of.scout.note_limit(&Error::of_operation("opening a channel", &error));
                     let cause = Cause::from(&error);
                     if is_replaced(&*of.connection, &error, in_use) {
                         // What is not confirmed is sent again on the next connection. lapin tells
@@ -272,7 +273,7 @@ impl PublishingConnection {
         *next_probe = now + self.answer_timeout;
         drop(next_probe);
         let connection = self.clone();
-        // In a task, because whoever waits for a confirm may give up meanwhile.
+        // In a task, because whoever waits for a confirm goes on.
         self.spawn(async move {
             let Ok(place) = connection.place().await else { return };
             let opening = place.open(connection.connection.open_channel());

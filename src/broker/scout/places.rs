@@ -29,20 +29,20 @@ const OPENS_WITHIN: Duration = Duration::from_secs(1);
 /// Who opens a channel.
 #[derive(Default)]
 pub(crate) struct Places {
-    /// Read-locked while a channel is opened of which nothing depends, and write-locked while a
+    /// Read-locked while a channel is opened on which nothing depends, and write-locked while a
     /// place is tried and taken.
     opening: Arc<RwLock<()>>,
     /// How many wait to take a place.
     waiting: AtomicUsize,
     /// How many were tried and not taken, and when.
     tried: Mutex<Option<(usize, Instant)>>,
-    /// Each channel that is kept has a clone.
-    kept: Arc<()>,
+    /// Each channel that consumes has a clone.
+    consumed: Arc<()>,
 }
 
-/// A channel with much to lose, until this is dropped.
-#[must_use = "the channel is kept until this is dropped"]
-pub(crate) struct Kept(#[expect(dead_code, reason = "it is counted")] Arc<()>);
+/// Counts a queue as consumed, until this is dropped.
+#[must_use = "the queue counts as consumed until this is dropped"]
+pub(crate) struct Consumed(#[expect(dead_code, reason = "it is counted")] Arc<()>);
 
 /// A place for a channel, which nothing else of this service takes meanwhile.
 #[must_use = "nothing else opens a channel until it is used or dropped"]
@@ -90,13 +90,14 @@ impl Places {
         *lock(&self.tried) = Some((left, clock::now()));
     }
 
-    /// Counts a channel as kept.
-    pub(super) fn keep(&self) -> Kept {
-        Kept(self.kept.clone())
+    /// Counts a queue as consumed.
+    pub(super) fn consumed(&self) -> Consumed {
+        Consumed(self.consumed.clone())
     }
 
-    pub(super) fn has_kept(&self) -> bool {
-        Arc::strong_count(&self.kept) > 1
+    /// Whether any queue is consumed.
+    pub(super) fn is_consumed(&self) -> bool {
+        Arc::strong_count(&self.consumed) > 1
     }
 
     /// The connection; each channel that it opens may take a place that was tried.

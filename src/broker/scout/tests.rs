@@ -394,50 +394,83 @@ fn a_channel_that_was_refused_is_not_risked_because_a_slow_broker_answers_no_tri
 
 /// The scout has no connection, as where a user may have two.
 #[test]
-fn beside_a_queue_that_is_consumed_no_channel_is_risked_that_a_known_limit_may_refuse() {
+fn beside_a_queue_that_is_consumed_a_known_limit_is_risked_ever_less_often() {
     at(1, async |broker, scout, link| {
-        broker.dials(Dialed::Opened);
         let _publishing = link.get().await.unwrap();
         let consuming = Link::new("consuming".to_owned(), BrokerSettings::default());
-        let mut lost = 0;
-        for _ in 0..20 {
+        let began = clock::now();
+        let mut losses = Vec::new();
+        while clock::elapsed(began) < Duration::from_secs(3_600) {
             broker.dials(Dialed::Opened);
             let connection = consuming.get().await.unwrap();
             broker.dials(Dialed::OverLimit);
             scout.visit(Some(&connection), look).await.unwrap();
-            // At first, nobody knows that this is needed.
-            sleep(COUNTED_FOR).await;
-            let (place, kept) = scout.place_to_keep().await.unwrap();
+            let (place, consumed) = scout.place_to_consume().await.unwrap();
             let channel = place.open(connection.open_channel()).await.unwrap();
             // The other queue.
-            assert!(scout.visit(Some(&connection), look).await.is_err());
-            assert!(scout.place_to_keep().await.is_err() || lost == 0);
-            lost += u32::from(!connection.is_open());
-            drop((kept, channel));
-            sleep(Duration::from_secs(10)).await;
+            while connection.is_open() {
+                assert!(scout.visit(Some(&connection), look).await.is_err());
+                sleep(Duration::from_secs(1)).await;
+            }
+            losses.push(clock::elapsed(began).as_secs());
+            drop((consumed, channel));
+            sleep(COUNTED_FOR).await;
         }
-        assert_eq!(lost, 1, "once, as nobody knew the limit");
+        let pauses: Vec<_> = losses.windows(2).map(|two| (two[1] - two[0]) / 10 * 10).collect();
+        assert_eq!(pauses[..6], [10, 20, 40, 80, 160, 300], "{losses:?}");
+        assert!(pauses[6..].iter().all(|pause| *pause == 300), "{losses:?}");
     });
 }
 
 #[test]
-fn five_minutes_after_a_refusal_channels_are_opened_together_again() {
+fn a_limit_that_was_reached_for_a_moment_soon_keeps_no_queue_from_being_consumed() {
+    at(1, async |broker, scout, link| {
+        let consuming = link.get().await.unwrap();
+        let publishing = Link::new("publishing".to_owned(), BrokerSettings::default());
+        let publishing = publishing.get().await.unwrap();
+        broker.dials(Dialed::OverLimit);
+        let (place, consumed) = scout.place_to_consume().await.unwrap();
+        let _channel = place.open(consuming.open_channel()).await.unwrap();
+        assert!(scout.visit(Some(&publishing), look).await.is_err());
+        broker.most_channels.store(3, Ordering::Relaxed);
+        assert!(scout.visit(Some(&consuming), look).await.is_err(), "the limit may still be there");
+        sleep(NARROW_FOR).await;
+        assert!(scout.visit(Some(&consuming), look).await.is_ok());
+        assert!(scout.place_to_consume().await.is_ok() && scout.place().await.is_ok());
+        broker.most_channels.store(1, Ordering::Relaxed);
+        assert!(scout.visit(Some(&publishing), look).await.is_err());
+        broker.most_channels.store(3, Ordering::Relaxed);
+        drop(consumed);
+        // The pause after a refusal.
+        sleep(Duration::from_secs(10)).await;
+        assert!(scout.is_narrow());
+        let unconsumed = scout.visit(Some(&consuming), look).await;
+        assert!(unconsumed.is_ok(), "a connection with nothing to lose is tried");
+        assert!(scout.place_to_consume().await.is_ok());
+    });
+}
+
+#[test]
+fn channels_are_opened_one_at_a_time_for_ever_longer_after_each_refusal() {
     at(0, async |broker, scout, _| {
-        assert!(scout.place().await.is_err());
-        let minutes = async |minutes: u64| sleep(Duration::from_secs(60 * minutes)).await;
-        minutes(10).await;
-        assert!(scout.is_narrow(), "none was admitted since then");
+        let refused = async || {
+            assert!(scout.place().await.is_err());
+            let since = clock::now();
+            while scout.is_narrow() {
+                assert_eq!(scout.at_once(8), 1);
+                sleep(Duration::from_secs(1)).await;
+            }
+            clock::elapsed(since).as_secs()
+        };
+        for lasts in [10, 20, 40, 80, 160, 300, 300] {
+            assert_eq!(refused().await, lasts);
+        }
         broker.most_channels.store(8, Ordering::Relaxed);
+        sleep(NARROW_FOR_AT_MOST).await;
         drop(scout.place().await.unwrap());
-        assert_eq!((scout.is_narrow(), scout.at_once(8)), (false, 8));
+        assert_eq!(scout.at_once(8), 8);
         broker.most_channels.store(0, Ordering::Relaxed);
-        assert!(scout.place().await.is_err());
-        broker.most_channels.store(8, Ordering::Relaxed);
-        minutes(1).await;
-        drop(scout.place().await.unwrap());
-        assert_eq!((scout.is_narrow(), scout.at_once(8)), (true, 1));
-        minutes(5).await;
-        assert!(!scout.is_narrow());
+        assert_eq!(refused().await, 10);
     });
 }
 

@@ -18,10 +18,9 @@ pub(super) async fn check_leader(
     let look = |connection: Arc<dyn Connection>| async move {
         look_at(&*connection, name.as_str(), queue.answer_timeout).await
     };
-    let looked = queue.keeper.scout().visit(Some(consuming), look);
-    match queue.shutdown.shorten("asking the leader of a queue", looked).await {
+    match queue.keeper.scout().visit(Some(consuming), look).await {
         // The queue may be consumed all the same: some versions require more permissions to look at
-        // a queue than to consume it, and what has timed out without a doubt may only be slow.
+        // a queue than to consume it, and what gives no answer at all may only be slow.
         Ok(_) | Err(Error::Permission { .. } | Error::Timeout { .. }) => Ok(()),
         Err(error) => Err(error),
     }

@@ -92,10 +92,7 @@ impl Session<'_> {
         // so the connection is not waited for.
         if tokio::time::timeout(queue.answer_timeout + CLOSE_DELAY, settled).await == Ok(true) {
             // Without an answer the connection is gone, or soon will be.
-            let _ = queue
-                .shutdown
-                .answer("closing a channel", queue.answer_timeout, channel.close("done"))
-                .await;
+            let _ = queue.answer("closing a channel", channel.close("done")).await;
         }
     }
 
