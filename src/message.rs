@@ -5,10 +5,12 @@ mod header_value;
 mod source;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use lapin::BasicProperties;
 use lapin::types::ShortString;
+use tokio::time::Instant;
 
 use crate::failure::Failure;
 use crate::retry::decision::{Limits, decide};
@@ -39,11 +41,12 @@ pub struct Message<T> {
     pub body: T,
     delivery: Arc<Delivery>,
     source: Arc<Source>,
+    began: Instant,
 }
 
 impl<T> Message<T> {
     pub(crate) fn new(body: T, delivery: Arc<Delivery>, source: Arc<Source>) -> Self {
-        Self { body, delivery, source }
+        Self { body, delivery, source, began: Instant::now() }
     }
 
     /// The bytes of the body, as they came.
@@ -103,6 +106,45 @@ impl<T> Message<T> {
     /// When the message expires. It gets no attempt from then on.
     pub fn deadline(&self) -> Option<Timestamp> {
         self.delivery.ledger.deadline
+    }
+
+    /// How long the handler may still run: the rest of `consume.handler_timeout` or, once the service
+    /// is asked to stop, of the part of `shutdown.grace` that is for handlers, if that is shorter.
+    /// After that it is dropped.
+    pub fn time_left(&self) -> Duration {
+        let ends_at = self.source.ends_at(self.began);
+        ends_at.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()))
+    }
+
+    /// Completes when the service is asked to stop. What the handler does not finish within
+    /// [`time_left`](Self::time_left) is dropped, and the message is delivered again. So a handler
+    /// that takes long can end between two steps instead, and go on from there at its next attempt.
+    ///
+    /// ```
+    /// use rehop::{Failure, Message};
+    /// use std::time::Duration;
+    ///
+    /// # struct Part;
+    /// # async fn parts_left(_: &u64) -> Vec<Part> { vec![Part] }
+    /// # async fn upload(_: Part) -> Result<(), std::io::Error> { Ok(()) }
+    /// async fn upload_in_parts(file: Message<u64>) -> Result<(), Failure> {
+    ///     let mut stopping = std::pin::pin!(file.stopping());
+    ///     for part in parts_left(&file.body).await {
+    ///         tokio::select! {
+    ///             // It costs no attempt to go on in another process.
+    ///             () = &mut stopping => return Err(Failure::defer(Duration::from_secs(10))),
+    ///             uploaded = upload(part) => uploaded?,
+    ///         }
+    ///     }
+    ///     Ok(())
+    /// }
+    /// # let file = rehop::testing::message(7).build();
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(upload_in_parts(file)).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn stopping(&self) -> impl Future<Output = ()> + Send + 'static {
+        let shutdown = self.source.shutdown.clone();
+        async move { shutdown.requested().await }
     }
 
     /// When the delivery before the first wait was seen. Until a message has waited, and always

@@ -183,6 +183,7 @@ impl Service {
             CopyPublisher::start(publishing.clone(), keeper.clone(), exchanges, retried);
         let receipts = Receipts::start(publishing.clone(), scout.clone(), &names.report())?;
         let summary = Arc::new(LiveSummary::default());
+        let shutdown = Shutdown::new(settings.shutdown.grace);
         let run = Run {
             queues: context::ServiceParts {
                 settings,
@@ -191,13 +192,13 @@ impl Service {
                 receipts,
                 instruments,
                 summary: summary.clone(),
+                shutdown: shutdown.clone(),
             },
             consuming: consuming.clone(),
             keeper,
-            shutdown: Shutdown::new(settings.shutdown.grace),
+            shutdown: shutdown.clone(),
         };
         let ended = run.to_the_end(plans, &status, &names, publishing_task, &mut requested).await;
-        let shutdown = run.shutdown.clone();
         drop(run);
         let closing = async {
             tokio::join!(consuming.close(), publishing.close(), scout.close());

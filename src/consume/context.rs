@@ -20,6 +20,7 @@ use crate::handler::AnyHandler;
 use crate::message::Source;
 use crate::publish::CopyPublisher;
 use crate::settings::{Declare, QueueConfig, Settings, address};
+use crate::shutdown::Shutdown;
 use crate::status::QueueState;
 use crate::telemetry::metrics::{Instruments, QueueMetrics};
 use crate::telemetry::spans::QueueTracer;
@@ -93,6 +94,7 @@ pub(crate) struct ServiceParts<'a> {
     pub(crate) receipts: Receipts,
     pub(crate) instruments: Instruments,
     pub(crate) summary: Arc<LiveSummary>,
+    pub(crate) shutdown: Shutdown,
 }
 
 impl QueueContext {
@@ -106,8 +108,8 @@ impl QueueContext {
         settling_waits: watch::Receiver<bool>,
         state: Arc<QueueState>,
     ) -> Result<Self, Error> {
-        let ServiceParts { settings, publisher, publishing, receipts, instruments, summary } =
-            parts;
+        let ServiceParts { settings, publisher, publishing, receipts, instruments, .. } = parts;
+        let ServiceParts { summary, shutdown, .. } = parts;
         let queue = config.queue.as_str();
         let names = Names::new(&settings.namespace).waits_of(&config);
         let server = address::server(&settings.broker);
@@ -139,7 +141,12 @@ impl QueueContext {
             metrics,
             state,
             line: Line::of(&config.order),
-            source: Arc::new(Source { queue: config.queue.clone(), policy: config.policy.clone() }),
+            source: Arc::new(Source {
+                queue: config.queue.clone(),
+                policy: config.policy.clone(),
+                handler_timeout: config.handler_timeout,
+                shutdown: shutdown.clone(),
+            }),
             contract,
             names,
             handler,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use lapin::BasicProperties;
@@ -12,11 +12,18 @@ use crate::message::{Address, Delivery, HeaderValue, Message, Source};
 use crate::retry::ledger::{ErrorRecord, Ledger};
 use crate::retry::policy::RetryPolicy;
 use crate::settings::RetrySettings;
+use crate::shutdown::Shutdown;
 use crate::timestamp::Timestamp;
 use crate::topology::Names;
 
 /// The namespace of a message that has waited.
 const NAMESPACE: &str = "rehop";
+
+/// The default of `consume.handler_timeout`.
+const HANDLER_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The default of `shutdown.grace`.
+const GRACE: Duration = Duration::from_secs(30);
 
 /// Starts a message with this body, to call a handler without a broker.
 ///
@@ -63,6 +70,8 @@ pub fn message<T>(body: T) -> MessageBuilder<T> {
         hop: None,
         deadline: None,
         errors: Vec::new(),
+        handler_timeout: HANDLER_TIMEOUT,
+        shutdown: Shutdown::new(GRACE),
     }
 }
 
@@ -81,6 +90,8 @@ pub struct MessageBuilder<T> {
     hop: Option<u32>,
     deadline: Option<Timestamp>,
     errors: Vec<ErrorRecord>,
+    handler_timeout: Duration,
+    shutdown: Shutdown,
 }
 
 impl<T> MessageBuilder<T> {
@@ -107,6 +118,32 @@ impl<T> MessageBuilder<T> {
     /// The policy of that queue, for [`Message::is_last_attempt`].
     pub fn policy(mut self, policy: RetryPolicy) -> Self {
         self.policy = policy;
+        self
+    }
+
+    /// How long the handler may take, for [`Message::time_left`]. Default 1m.
+    pub fn handler_timeout(mut self, limit: Duration) -> Self {
+        self.handler_timeout = limit;
+        self
+    }
+
+    /// The service has just been asked to stop, and has this `shutdown.grace`, of which the last
+    /// fifth, 2 s at most, is not for handlers.
+    ///
+    /// ```
+    /// use rehop::testing::message;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let order = message(7).stopping(Duration::from_secs(10)).build();
+    /// order.stopping().await;
+    /// assert!(order.time_left() <= Duration::from_secs(8));
+    /// # }
+    /// ```
+    pub fn stopping(mut self, grace: Duration) -> Self {
+        self.shutdown = Shutdown::new(grace);
+        self.shutdown.request();
         self
     }
 
@@ -183,7 +220,12 @@ impl<T> MessageBuilder<T> {
         Message::new(
             self.body,
             Arc::new(delivery),
-            Arc::new(Source { queue: self.queue, policy: self.policy }),
+            Arc::new(Source {
+                queue: self.queue,
+                policy: self.policy,
+                handler_timeout: self.handler_timeout,
+                shutdown: self.shutdown,
+            }),
         )
     }
 

@@ -170,6 +170,50 @@ fn a_process_that_is_asked_to_stop_lets_its_handler_end() {
     assert_eq!(*log.lock().unwrap(), ["charged 7", "receipt 7"]);
 }
 
+/// A service whose handler uploads ten parts in 5 s each, and ends between two of them when the
+/// service stops.
+async fn uploading(log: Log, stop: Stop) {
+    let upload = move |file: Message<u32>| {
+        let log = log.clone();
+        async move {
+            let done = log.lock().unwrap().len();
+            let mut stopping = std::pin::pin!(file.stopping());
+            for part in done..10 {
+                let left = file.time_left().as_secs();
+                log.lock().unwrap().push(format!("part {part}, {left} s left"));
+                tokio::time::sleep(secs(5)).await;
+                if futures_util::poll!(&mut stopping).is_ready() {
+                    return Err(Failure::defer(secs(10)));
+                }
+            }
+            assert_eq!(file.attempt(), 1);
+            Ok::<_, Failure>(())
+        }
+    };
+    let service = rehop::Service::new(&settings()).with_graceful_shutdown(stop);
+    service.with_consumer(Consumer::new("orders", upload)).await.unwrap();
+}
+
+#[test]
+fn a_handler_that_listens_for_the_stop_repeats_nothing_after_it() {
+    let (mut world, log) = (World::new(9), Log::default());
+    let first = world.start(|stop| uploading(log.clone(), stop));
+    let file = world.publish("orders", &1);
+    world.pass(secs(18));
+    world.stop(first);
+    world.pass(secs(30));
+    assert!(world.has_ended(first) && world.error(first).is_none());
+    world.start(|stop| uploading(log.clone(), stop));
+    assert!(world.settle(secs(600)), "{:?}", world.fate(&file));
+    assert_eq!(world.fate(&file), Fate::Gone);
+    let log = log.lock().unwrap();
+    let parts: Vec<_> = (0..10).map(|part| format!("part {part},")).collect();
+    let are_in_order = log.iter().zip(&parts).all(|(line, part)| line.starts_with(part));
+    assert!(log.len() == 10 && are_in_order, "{log:?}");
+    // The time limit of the handler is a minute.
+    assert_eq!(log[..2], ["part 0, 60 s left", "part 1, 55 s left"]);
+}
+
 async fn panicking(_: Stop) {
     panic!("no configuration")
 }
