@@ -11,13 +11,19 @@ macro_rules! links {
             "[cookbook]: crate::docs::cookbook\n",
             "[decisions]: crate::docs::decisions\n",
             "[faq]: crate::docs::faq\n",
+            "[frame]: crate::docs::runbooks#a-message-that-ends-every-connection\n",
             "[front page]: crate\n",
             "[guarantees]: crate::docs::guarantees\n",
             "[headers]: crate::docs::headers\n",
+            "[kinds]: crate::docs::migration#kinds-of-existing-queues\n",
+            "[limits]: crate::docs::sizing#the-brokers-limits\n",
             "[migration]: crate::docs::migration\n",
+            "[names]: crate::docs::decisions#names-that-speak\n",
             "[order]: crate::docs::waiting#order\n",
             "[own wait queues]: crate::docs::waiting#whose-wait-queues\n",
             "[permissions]: crate::docs::topology#least-permissions\n",
+            "[policies]: crate::docs::migration#a-quorum-queue-that-is-declared-elsewhere\n",
+            "[priority]: crate::docs::waiting#tiers-and-the-ladder\n",
             "[producers]: crate::docs::producers\n",
             "[proof]: crate::docs::proof\n",
             "[queue for native]: crate::docs::waiting#a-queue-for-native-or-for-order\n",
@@ -26,9 +32,11 @@ macro_rules! links {
             "[sizing]: crate::docs::sizing\n",
             "[telemetry]: crate::telemetry\n",
             "[testing]: crate::docs::testing\n",
+            "[too large]: crate::docs::headers#headers-that-fill-a-frame\n",
             "[topology]: crate::docs::topology\n",
             "[tried clients]: crate::docs::producers#clients-that-were-tried\n",
             "[tutorial]: crate::docs::tutorial\n",
+            "[unread]: crate::docs::telemetry#logs-must-not-hold-up-handlers\n",
             "[versions]: crate::docs::versions\n",
             "[waiting]: crate::docs::waiting\n",
             "[words]: crate#words\n",
@@ -126,3 +134,6 @@ pub mod proof {}
 #[doc = links!()]
 #[doc = include_str!("changelog.md")]
 pub mod changelog {}
+
+#[cfg(test)]
+mod tests;

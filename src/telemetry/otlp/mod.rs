@@ -47,6 +47,11 @@ const LONGEST_LIMIT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 /// `info,lapin=off`). `service` is the service's name unless `OTEL_SERVICE_NAME` or
 /// `OTEL_RESOURCE_ATTRIBUTES` set one.
 ///
+/// That subscriber waits while nobody reads standard error, and handlers and the shutdown wait with
+/// it. Where this may happen, use [`Builder::without_subscriber`], and a subscriber of your own
+/// whose lines a thread writes:
+/// [Logs must not hold up handlers](crate::docs::telemetry#logs-must-not-hold-up-handlers).
+///
 /// Call it once, before a [`Service`](crate::Service) starts, and [`shutdown`](Telemetry::shutdown)
 /// at the end.
 ///

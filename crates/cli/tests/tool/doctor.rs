@@ -75,6 +75,7 @@ async fn limits_are_shown_with_how_near_they_are() {
             "handshake_timeout",
             "consumer_max_per_channel",
             "cluster_queue_limit",
+            "max_message_size",
         ] {
             let told_by = format!("environment` shows {key} if it is set");
             let is_it = |line: &str| {
@@ -82,6 +83,10 @@ async fn limits_are_shown_with_how_near_they_are() {
             };
             assert!(finished.out.lines().any(is_it), "{key}: {}", finished.out);
         }
+        let is_disk = |line: &str| {
+            line.starts_with("limit: free disk space of node ") && line.ends_with(" needed")
+        };
+        assert!(finished.out.lines().any(is_disk), "{}", finished.out);
     }
     // The broker tells of a policy a moment after it is set.
     let length = format!("limit: messages of queue {limited:?}: 0 of 1000");

@@ -277,6 +277,10 @@ pub(super) struct Node {
     #[serde(deserialize_with = "lenient")]
     pub(super) mem_limit: Option<u64>,
     #[serde(deserialize_with = "lenient")]
+    pub(super) disk_free: Option<u64>,
+    #[serde(deserialize_with = "lenient")]
+    pub(super) disk_free_limit: Option<u64>,
+    #[serde(deserialize_with = "lenient")]
     pub(super) partitions: Option<Vec<String>>,
     #[serde(deserialize_with = "lenient")]
     pub(super) applications: Vec<Application>,

@@ -18,6 +18,8 @@ pub struct Usage {
     pub used: Option<u64>,
     /// How many there may be; `None` if there is no limit.
     pub limit: Option<u64>,
+    /// Whether the limit is the least that there must be, as of free disk space.
+    pub is_least: bool,
     /// Whether the API tells whether there is a limit.
     pub is_known: bool,
     /// What tells the limit, if the API does not.
@@ -40,7 +42,8 @@ impl Usage {
             Told::Unlimited => (None, true),
             Told::At(limit) => (Some(limit), true),
         };
-        Self { what: what.into(), used, limit, is_known, told_by: None, remedy: remedy.into() }
+        let (what, remedy) = (what.into(), remedy.into());
+        Self { what, used, limit, is_least: false, is_known, told_by: None, remedy }
     }
 
     /// A limit of a node, which the API does not tell (3.10, 4.0 and 4.3). One that is not set is
@@ -52,18 +55,22 @@ impl Usage {
     }
 
     /// Whether a fifth or less is left.
+    ///
+    /// Of what there must be at least, an alarm tells.
     pub(super) fn is_near(&self) -> bool {
         let (Some(used), Some(limit)) = (self.used, self.limit) else { return false };
-        used.saturating_mul(5) >= limit.saturating_mul(4)
+        !self.is_least && used.saturating_mul(5) >= limit.saturating_mul(4)
     }
 
     /// Whether nothing is left.
     pub(super) fn is_reached(&self) -> bool {
-        matches!((self.used, self.limit), (Some(used), Some(limit)) if used >= limit)
+        let is_at_limit =
+            matches!((self.used, self.limit), (Some(used), Some(limit)) if used >= limit);
+        !self.is_least && is_at_limit
     }
 }
 
-/// As `12 of 100`; what is not known is called unknown, and is never zero.
+/// As `12 of 100`, or `12, at least 10 needed`; what is not known is called unknown, and is never zero.
 impl fmt::Display for Usage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let known = |number: Option<u64>| number.map_or("unknown".to_owned(), |it| it.to_string());
@@ -72,6 +79,7 @@ impl fmt::Display for Usage {
             (false, _, None) => write!(f, "{used}, limit unknown"),
             (false, _, Some(told_by)) => write!(f, "{used}, limit unknown: {told_by}"),
             (true, None, _) => write!(f, "{used}, no limit"),
+            (true, Some(limit), _) if self.is_least => write!(f, "{used}, at least {limit} needed"),
             (true, Some(limit), _) => write!(f, "{used} of {limit}"),
         }
     }
@@ -94,12 +102,12 @@ pub(super) fn usages(seen: &Management) -> Vec<Usage> {
     if let Some(node) = nodes().next() {
         let (what, fullest) = ("consumers of one channel, the fullest", fullest_channel(seen));
         all.push(Usage::of_setting(what, fullest, "consumer_max_per_channel", &node.name));
-        all.push(Usage::of_setting(
-            "queues of the cluster",
-            None,
-            "cluster_queue_limit",
-            &node.name,
-        ));
+        for (what, key) in [
+            ("queues of the cluster", "cluster_queue_limit"),
+            ("bytes of a message's body", "max_message_size"),
+        ] {
+            all.push(Usage::of_setting(what, None, key, &node.name));
+        }
     }
     all.extend(seen.queues.iter().flat_map(|(name, details)| of_queue(name, details)));
     all
@@ -183,6 +191,15 @@ fn of_node(node: &Node, connections: Option<&[ConnectionDetails]>) -> Vec<Usage>
             at(node.mem_limit),
             "see the broker's memory alarm",
         ),
+        Usage {
+            is_least: true,
+            ..Usage::new(
+                format!("free disk space of node {name}, in bytes"),
+                node.disk_free,
+                at(node.disk_free_limit),
+                "see the broker's disk alarm",
+            )
+        },
     ]
 }
 
@@ -202,9 +219,10 @@ fn fullest_channel(seen: &Management) -> Option<u64> {
 /// What is ready counts, and in a quorum queue what is being dead-lettered (3.10, 4.0 and 4.3).
 fn of_queue(name: &str, details: &QueueDetails) -> Vec<Usage> {
     let QueueDetails { messages_ready, message_bytes_ready, .. } = details;
-    let and = |ready: Option<u64>, dead_lettered: Option<u64>| {
-        ready.map(|ready| ready + dead_lettered.unwrap_or(0))
-    };
+    // Other kinds have no such count, because they keep nothing while it is dead-lettered.
+    let none = (details.kind != "quorum").then_some(0);
+    let and =
+        |ready: Option<u64>, dead_lettered: Option<u64>| Some(ready? + dead_lettered.or(none)?);
     let told_by = "`rabbitmqctl list_queues name arguments effective_policy_definition`";
     let limited = [
         ("messages", "max-length", and(*messages_ready, details.messages_dlx)),
@@ -335,6 +353,7 @@ mod tests {
             ("handshake time of node rabbit@a", "unknown", "handshake_timeout"),
             ("consumers of one channel, the fullest", "3", "consumer_max_per_channel"),
             ("queues of the cluster", "unknown", "cluster_queue_limit"),
+            ("bytes of a message's body", "unknown", "max_message_size"),
         ];
         for (what, used, key) in settings {
             let told_by = format!("`rabbitmqctl -n rabbit@a environment` shows {key} if it is set");
@@ -349,9 +368,9 @@ mod tests {
     #[test]
     fn each_queue_with_a_limit_of_its_length_is_shown_with_how_full_it_is() {
         let seen = management(json!({ "queues": [
-            { "name": "by argument", "arguments": { "x-max-length": 10 }, "messages_ready": 8,
+            { "name": "by argument", "type": "quorum", "arguments": { "x-max-length": 10 }, "messages_ready": 8,
               "messages_dlx": 1, "messages": 20, "effective_policy_definition": {} },
-            { "name": "by both", "arguments": { "x-max-length-bytes": 900 },
+            { "name": "by both", "type": "classic", "arguments": { "x-max-length-bytes": 900 },
               "message_bytes_ready": 100,
               "effective_policy_definition": { "max-length-bytes": 500, "max-length": 7 } },
             { "name": "free", "messages_ready": 5, "effective_policy_definition": {} },
@@ -367,6 +386,44 @@ mod tests {
         let [messages, bytes] = shown("untold").map(Option::unwrap);
         assert!(messages.starts_with("5, limit unknown: `rabbitmqctl list_queues "), "{messages}");
         assert!(bytes.starts_with("unknown, limit unknown: "), "{bytes}");
+    }
+
+    #[test]
+    fn without_the_count_of_what_is_dead_lettered_a_quorum_queue_is_not_said_to_have_room() {
+        let used = |kind: &str, dead_lettered: Value| {
+            let mut queue = json!({
+                "name": "q", "type": kind, "arguments": { "x-max-length": 10, "x-max-length-bytes": 90 },
+                "messages_ready": 8, "message_bytes_ready": 70, "effective_policy_definition": {},
+            });
+            let told = dead_lettered.as_object().unwrap().clone();
+            queue.as_object_mut().unwrap().extend(told);
+            let seen = management(json!({ "queues": [queue] }));
+            ["messages", "bytes"]
+                .map(|unit| line(&seen, &format!("{unit} of queue \"q\"")).unwrap())
+        };
+        let both = json!({ "messages_dlx": 1, "message_bytes_dlx": 5 });
+        assert_eq!(used("quorum", both), ["9 of 10", "75 of 90"]);
+        assert_eq!(used("quorum", json!({ "messages_dlx": 1 })), ["9 of 10", "unknown of 90"]);
+        assert_eq!(used("quorum", json!({})), ["unknown of 10", "unknown of 90"]);
+        assert_eq!(used("classic", json!({})), ["8 of 10", "70 of 90"]);
+    }
+
+    #[test]
+    fn free_disk_space_is_shown_with_the_least_that_is_needed_and_left_to_the_alarm() {
+        let disk = |node: Value| {
+            let mut seen = management(json!({}));
+            seen.nodes = vec![serde_json::from_value(node).unwrap()];
+            let all = usages(&seen);
+            all.into_iter().find(|usage| usage.what.starts_with("free disk space")).unwrap()
+        };
+        let low = disk(json!({ "name": "a", "disk_free": 70, "disk_free_limit": 50 }));
+        assert_eq!(low.what, "free disk space of node a, in bytes");
+        assert_eq!(low.to_string(), "70, at least 50 needed");
+        assert!(!low.is_near() && !low.is_reached());
+        // Where the broker cannot see the disk, it tells no number.
+        for node in [json!({ "name": "a" }), json!({ "name": "a", "disk_free": "NaN" })] {
+            assert_eq!(disk(node).to_string(), "unknown, limit unknown");
+        }
     }
 
     #[test]

@@ -1,0 +1,86 @@
+//! The page of questions explains what the logs say.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// An operator may search the page for a warning that the log shows. What begins with a text that
+/// is known only when it is logged is not looked for.
+#[test]
+fn the_page_of_questions_has_each_warning_and_error_of_the_libraries_and_the_tool() {
+    let faq = in_one_line(include_str!("faq.md"));
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut files = Vec::new();
+    for sources in ["src", "crates/operator/src", "crates/page/src", "crates/cli/src"] {
+        collect(&root.join(sources), &mut files);
+    }
+    let sources = files.iter().map(|file| fs::read_to_string(file).unwrap());
+    let texts: Vec<_> = sources.flat_map(|source| logged(&source)).collect();
+    assert!(texts.len() > 50, "few were found: {texts:?}");
+    let missing: Vec<_> = texts
+        .iter()
+        .filter(|text| begin(text).is_some_and(|begin| !faq.contains(&begin)))
+        .collect();
+    assert!(missing.is_empty(), "faq.md lacks {missing:#?}");
+}
+
+#[test]
+fn a_text_is_looked_for_by_its_first_words_between_what_is_filled_in() {
+    let source = "tracing::warn!(%error, \"{a} log lines \\\n    were \\\"lost\\\"; {b}\"); tracing::info!(\"c\");";
+    assert_eq!(logged(source), ["{a} log lines were \"lost\"; {b}"]);
+    let cases = [
+        ("{a} log lines were \"lost\"; {b}", Some("log lines were \"lost\"")),
+        ("a {b} line of many more words", Some("line of many more words")),
+        ("one two three four five six", Some("one two three four five")),
+        ("a word: more", Some("a word")),
+        ("{error:#}: {text}", None),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(begin(text).as_deref(), expected, "{text}");
+    }
+}
+
+/// All files but those of tests.
+fn collect(directory: &Path, files: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        let is_tests = path.file_stem().is_some_and(|name| name == "tests");
+        if path.is_dir() && !is_tests {
+            collect(&path, files);
+        } else if path.extension().is_some_and(|extension| extension == "rs") && !is_tests {
+            files.push(path);
+        }
+    }
+}
+
+/// The first text in each warning and error of this source.
+fn logged(source: &str) -> Vec<String> {
+    let code = source.split("#[cfg(test)]\nmod tests {").next().unwrap();
+    let calls = ["tracing::warn!(", "tracing::error!("].map(|call| code.split(call).skip(1));
+    calls.into_iter().flatten().filter_map(first_text).collect()
+}
+
+fn first_text(call: &str) -> Option<String> {
+    let mut text = String::new();
+    let mut rest = call.split_once('"')?.1.chars();
+    loop {
+        match rest.next()? {
+            '"' => return Some(in_one_line(&text)),
+            // Of an escaped line break only the break is kept.
+            '\\' => text.push(rest.next()?),
+            character => text.push(character),
+        }
+    }
+}
+
+fn in_one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// At most five words of the first part of a text that nothing is filled into. A single word would
+/// be found anywhere.
+fn begin(text: &str) -> Option<String> {
+    let fixed = text.split('{').flat_map(|part| part.rsplit('}').next());
+    let parts = fixed.flat_map(|part| part.split([';', ':']));
+    let words = parts.map(|part| part.split_whitespace().take(5).collect::<Vec<_>>());
+    words.filter(|words| words.len() > 1).map(|words| words.join(" ")).next()
+}
