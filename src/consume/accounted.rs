@@ -26,9 +26,9 @@ pub(crate) fn account(
     let outcome = match settled {
         Ok(outcome) => outcome,
         Err(why) => {
-            context.summary.update(|summary| match why {
-                Unsettled::Stopped { may_be_stored: false } => summary.handed_back += 1,
-                _ => summary.unsettled += 1,
+            context.summary.update(|summary| match why.is_handed_back() {
+                true => summary.handed_back += 1,
+                false => summary.unsettled += 1,
             });
             let (why, advice) = (why.text(), why.advice(context.config.counts_deliveries));
             tracing::warn!(

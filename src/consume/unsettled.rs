@@ -1,6 +1,5 @@
 //! Why a delivery is not settled as was decided, and what becomes of it instead: how it is settled
-//! without its copy, and how it is handed back as if no handler had seen it. Pure: no I/O, no
-//! clock.
+//! without its copy, and how it is handed back as if no handler had seen it.
 //!
 //! What the broker counts towards the delivery limit when a message comes back:
 //!
@@ -71,6 +70,11 @@ impl Unsettled {
                  handler runs again each time"
             }
         }
+    }
+
+    /// Whether the message goes back as if no handler had seen it.
+    pub(crate) const fn is_handed_back(self) -> bool {
+        matches!(self, Self::Stopped { may_be_stored: false })
     }
 
     pub(crate) const fn error_type(self) -> &'static str {
