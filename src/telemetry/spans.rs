@@ -19,7 +19,7 @@ use crate::clock;
 use crate::failure::Failure;
 use crate::message::Delivery;
 use crate::retry::decision::Reason;
-use crate::retry::ledger::{MAX_MESSAGE_BYTES, cut};
+use crate::retry::ledger::{MAX_CLASS_BYTES, MAX_MESSAGE_BYTES, cut};
 use crate::retry::outcome::Outcome;
 use crate::settings::address::Server;
 use crate::timestamp::Timestamp;
@@ -457,7 +457,8 @@ impl ProcessSpan {
             }
             let error_type = failed.map(Failure::class).or_else(|| reason.map(Reason::as_str));
             if let Some(error_type) = error_type {
-                span.set_attribute(KeyValue::new(names::ERROR_TYPE, error_type.to_owned()));
+                let class = cut(error_type, MAX_CLASS_BYTES).to_owned();
+                span.set_attribute(KeyValue::new(names::ERROR_TYPE, class));
                 span.set_attribute(KeyValue::new(names::FINAL, outcome.is_final()));
                 let text = failed.map_or(error_type, Failure::message);
                 span.set_status(Status::error(cut(text, MAX_MESSAGE_BYTES).to_owned()));

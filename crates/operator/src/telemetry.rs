@@ -55,7 +55,8 @@ impl RunSpan {
         shared.extend(who.map(|who| text(names::OPERATOR, &who)));
         shared.extend(about.why.filter(|why| !why.is_empty()).map(|why| text(names::WHY, why)));
         let attributes = [&shared[..], &[text(names::SELECTION, about.selection)]].concat();
-        let builder = SpanBuilder::from_name(format!("{} {}", about.operation, about.resting))
+        let name = format!("{} {}", about.operation, rested::one_line(about.resting));
+        let builder = SpanBuilder::from_name(name)
             .with_kind(SpanKind::Internal)
             .with_start_time(started)
             .with_attributes(attributes);
@@ -144,12 +145,10 @@ impl RestTracer {
 
         let id = resting.trace.message_id.map(str::to_owned);
         attributes.extend(id.map(|id| KeyValue::new(names::MESSAGE_ID, id)));
-        // Anyone may name a queue, and a row is one line.
-        let queue = resting.trace.queue.replace(char::is_control, " ");
-        let name = match &*queue {
+        let name = match resting.trace.queue {
             // Nothing in a stray message may tell where it belongs.
             "" => self.name.clone(),
-            queue => format!("{}: {queue}", self.name),
+            queue => format!("{}: {}", self.name, rested::one_line(queue)),
         };
         let builder = SpanBuilder::from_name(name)
             .with_kind(SpanKind::Internal)
