@@ -199,6 +199,8 @@ mod clocks;
 pub(crate) mod flush;
 pub(crate) mod handler_span;
 pub(crate) mod ids;
+#[cfg(all(test, feature = "otlp"))]
+mod jaeger;
 pub(crate) mod metrics;
 #[allow(missing_docs, reason = "no part of the API, although `internals` shares it")]
 pub(crate) mod names;
