@@ -207,7 +207,7 @@ fn the_documented_scenes_read_the_same_in_answers_in_the_form_of_jaegers_api() {
 #[test]
 fn a_real_jaeger_shows_the_documented_scenes() {
     let Ok(url) = std::env::var(URL) else {
-        eprintln!("not tried: a real Jaeger; `make jaeger` says what to set");
+        eprintln!("NOT TRIED: a real Jaeger; `make jaeger` says what to set");
         return;
     };
     let otlp = std::env::var(OTLP).unwrap_or_else(|_| {
