@@ -91,7 +91,10 @@ fn made(trace: &[SpanData]) -> Value {
     let all: Vec<_> = trace.iter().map(timed).collect();
     let doubted = doubted(&all);
     let id = trace[0].span_context.trace_id().to_string();
-    let reference = |kind: &str, of: SpanId, trace: TraceId| json!({ "refType": kind, "traceID": trace.to_string(), "spanID": text(of) });
+    let reference = |kind: &str, of: SpanId, trace: TraceId| {
+        let trace = trace.to_string();
+        json!({ "refType": kind, "traceID": trace, "spanID": text(of) })
+    };
     let span = |span: &SpanData| {
         let (own, trace) = (text(span.span_context.span_id()), span.span_context.trace_id());
         let parent = Some(span.parent_span_id).filter(|id| *id != SpanId::INVALID);
