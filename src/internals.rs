@@ -38,5 +38,5 @@ pub mod attributes {
 
 /// The rest of a message in the trace of its chain.
 pub mod rested {
-    pub use crate::telemetry::rested::{TraceOf, build, ended};
+    pub use crate::telemetry::rested::{TraceOf, build, ended, one_line};
 }

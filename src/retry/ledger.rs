@@ -181,7 +181,7 @@ pub(crate) const MAX_ERRORS: usize = 10;
 /// How many bytes they may take in all: a content header over 131,064 bytes closes the connection
 /// (3.10, 4.0, 4.3).
 pub(crate) const MAX_ERROR_BYTES: usize = 8 * 1024;
-const MAX_CLASS_BYTES: usize = 128;
+pub(crate) const MAX_CLASS_BYTES: usize = 128;
 pub(crate) const MAX_MESSAGE_BYTES: usize = 1024;
 
 /// One failure in a message's history.

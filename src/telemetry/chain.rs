@@ -75,39 +75,8 @@ impl Chain {
             baggage,
         };
         match origin {
-            Some(origin) if now.since(since) > max_age => {
-                // Several processes may begin it: each that gets this copy before the next one is
-                // written.
-                let old = [
-                    origin.trace_id().to_bytes().to_vec(),
-                    since.as_millis().to_be_bytes().to_vec(),
-                ];
-                let last = previous
-                    .as_ref()
-                    .map_or_else(Vec::new, |attempt| attempt.span_id().to_bytes().to_vec());
-                chain.begins(ids::computed(&[&old[0], &old[1], &last]));
-                chain.since = now;
-                chain.links = std::iter::once(origin).chain(previous).collect();
-            }
-            Some(origin) => {
-                // A redelivery follows an attempt that nothing in the message names.
-                let known =
-                    previous.as_ref().map(SpanContext::span_id).filter(|_| delivery.redelivered);
-                chain.links = previous.into_iter().filter(|_| !delivery.redelivered).collect();
-                if let Some((attempt, wait)) =
-                    known.and_then(|attempt| Some((attempt, recorded(attempt)?)))
-                {
-                    chain.below(wait);
-                    chain.waited_after = Some(attempt);
-                } else if ledger.is_copy || ledger.hop > 0 || ledger.attempt() > 1 {
-                    // Jaeger may move each child of a span of another host, and so change their
-                    // order. Only one can be below it.
-                    chain.beside(&origin);
-                } else {
-                    chain.below(origin.clone());
-                }
-                chain.origin = Some(origin);
-            }
+            Some(origin) if now.since(since) > max_age => chain.splits(origin, previous, now),
+            Some(origin) => chain.continues(origin, previous, delivery, recorded),
             None => {
                 let (id, at) = (delivery.properties.message_id(), *delivery.properties.timestamp());
                 let trace = ids::of_message(queue, id.as_ref().map(|id| id.as_str()), at);
@@ -116,6 +85,45 @@ impl Chain {
             }
         }
         chain
+    }
+
+    /// It goes on in a new trace, which links to the old one. Several processes may begin it: each
+    /// that gets this copy before the next one is written.
+    fn splits(&mut self, origin: SpanContext, previous: Option<SpanContext>, now: Timestamp) {
+        let old =
+            [origin.trace_id().to_bytes().to_vec(), self.since.as_millis().to_be_bytes().to_vec()];
+        let last = previous
+            .as_ref()
+            .map_or_else(Vec::new, |attempt| attempt.span_id().to_bytes().to_vec());
+        self.begins(ids::computed(&[&old[0], &old[1], &last]));
+        self.since = now;
+        self.links = std::iter::once(origin).chain(previous).collect();
+    }
+
+    /// It goes on in its trace.
+    fn continues(
+        &mut self,
+        origin: SpanContext,
+        previous: Option<SpanContext>,
+        delivery: &Delivery,
+        recorded: impl FnOnce(SpanId) -> Option<SpanContext>,
+    ) {
+        let ledger = &delivery.ledger;
+        // A redelivery follows an attempt that nothing in the message names.
+        let known = previous.as_ref().map(SpanContext::span_id).filter(|_| delivery.redelivered);
+        self.links = previous.into_iter().filter(|_| !delivery.redelivered).collect();
+        if let Some((attempt, wait)) = known.and_then(|attempt| Some((attempt, recorded(attempt)?)))
+        {
+            self.below(wait);
+            self.waited_after = Some(attempt);
+        } else if ledger.is_copy || ledger.hop > 0 || ledger.attempt() > 1 {
+            // Jaeger may move each child of a span of another host, and so change their order. Only
+            // one can be below it.
+            self.beside(&origin);
+        } else {
+            self.below(origin.clone());
+        }
+        self.origin = Some(origin);
     }
 
     /// The next span is the first one of this trace, if that can be done.

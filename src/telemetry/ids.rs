@@ -11,7 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use opentelemetry::Context;
 use opentelemetry::global::BoxedTracer;
-use opentelemetry::trace::{SpanBuilder, SpanContext, SpanId, TraceContextExt, TraceId, Tracer};
+use opentelemetry::trace::{
+    Link, SpanBuilder, SpanContext, SpanId, TraceContextExt, TraceId, Tracer,
+};
 
 thread_local! {
     static NEXT: Cell<Option<TraceId>> = const { Cell::new(None) };
@@ -94,7 +96,7 @@ pub(crate) fn beside(span: &SpanContext, context: &Context) -> (Context, Option<
 /// child of `origin`.
 pub(crate) fn build(
     tracer: &BoxedTracer,
-    builder: SpanBuilder,
+    mut builder: SpanBuilder,
     parent: &Context,
     (trace, origin): (Option<TraceId>, Option<&SpanContext>),
 ) -> Context {
@@ -111,6 +113,9 @@ pub(crate) fn build(
     match origin {
         Some(origin) => {
             let parent = parent.with_remote_span_context(origin.clone());
+            // It has a parent now, which no span links to.
+            let is_other = |link: &Link| link.span_context.span_id() != origin.span_id();
+            builder.links.iter_mut().for_each(|links| links.retain(is_other));
             parent.with_span(tracer.build_with_context(builder, &parent))
         }
         // It is the first span of a trace, whatever that is.

@@ -39,23 +39,39 @@ pub(crate) struct Instruments {
     parked_depth: Gauge<u64>,
 }
 
+fn counter(
+    meter: &Meter,
+    name: &'static str,
+    unit: &'static str,
+    text: &'static str,
+) -> Counter<u64> {
+    meter.u64_counter(name).with_unit(unit).with_description(text).build()
+}
+
+fn gauge(meter: &Meter, name: &'static str, unit: &'static str, text: &'static str) -> Gauge<u64> {
+    meter.u64_gauge(name).with_unit(unit).with_description(text).build()
+}
+
+/// Durations in seconds.
+fn seconds(
+    meter: &Meter,
+    name: &'static str,
+    buckets: &[f64],
+    text: &'static str,
+) -> Histogram<f64> {
+    let builder = meter.f64_histogram(name).with_unit("s").with_boundaries(buckets.to_vec());
+    builder.with_description(text).build()
+}
+
 impl Instruments {
     pub(crate) fn new() -> Self {
         Self::of(&global::meter("rehop"))
     }
 
     fn of(meter: &Meter) -> Self {
-        let counter = |name, unit, text| {
-            meter.u64_counter(name).with_unit(unit).with_description(text).build()
-        };
-        let histogram = |name, buckets: &[f64], text| {
-            meter
-                .f64_histogram(name)
-                .with_unit("s")
-                .with_boundaries(buckets.to_vec())
-                .with_description(text)
-                .build()
-        };
+        let counter = |name, unit, text| counter(meter, name, unit, text);
+        let gauge = |name, unit, text| gauge(meter, name, unit, text);
+        let seconds = |name, buckets: &[f64], text| seconds(meter, name, buckets, text);
         Self {
             sent: counter(
                 names::SENT_MESSAGES,
@@ -63,12 +79,12 @@ impl Instruments {
                 "Messages sent: copies to wait queues and parked queues, and what a Publisher sends",
             ),
             consumed: counter(names::CONSUMED_MESSAGES, "{message}", "Deliveries received"),
-            operations: histogram(
+            operations: seconds(
                 names::OPERATION_DURATION,
                 &SECONDS,
                 "Sending a message until it is confirmed, or settling",
             ),
-            process: histogram(names::PROCESS_DURATION, &SECONDS, "One attempt of a handler"),
+            process: seconds(names::PROCESS_DURATION, &SECONDS, "One attempt of a handler"),
             settled: counter(names::SETTLED, "{message}", "Deliveries settled, by outcome"),
             parked: counter(names::PARKED, "{message}", "Messages parked by rehop, by reason"),
             replayed: counter(
@@ -76,12 +92,12 @@ impl Instruments {
                 "{message}",
                 "Chains of replayed messages that ended, by outcome",
             ),
-            lateness: histogram(
+            lateness: seconds(
                 names::WAIT_LATENESS,
                 &LATENESS,
                 "How much later than due a message returned",
             ),
-            chain_seconds: histogram(
+            chain_seconds: seconds(
                 names::CHAIN_DURATION,
                 &CHAIN_SECONDS,
                 "From the first delivery that is remembered to the end of the chain",
@@ -102,21 +118,13 @@ impl Instruments {
                 .with_unit("{message}")
                 .with_description("Deliveries held, whether waiting for a handler or being handled")
                 .build(),
-            consuming: meter
-                .u64_gauge(names::CONSUMING)
-                .with_unit("{subscription}")
-                .with_description("Whether the queue is consumed: 1, or 0")
-                .build(),
-            stray: meter
-                .u64_gauge(names::STRAY)
-                .with_unit("{message}")
-                .with_description("Messages in the stray queue")
-                .build(),
-            parked_depth: meter
-                .u64_gauge(names::PARKED_DEPTH)
-                .with_unit("{message}")
-                .with_description("Messages in the parked queue")
-                .build(),
+            consuming: gauge(
+                names::CONSUMING,
+                "{subscription}",
+                "Whether the queue is consumed: 1, or 0",
+            ),
+            stray: gauge(names::STRAY, "{message}", "Messages in the stray queue"),
+            parked_depth: gauge(names::PARKED_DEPTH, "{message}", "Messages in the parked queue"),
         }
     }
 

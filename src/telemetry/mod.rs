@@ -88,8 +88,8 @@
 //! | `park <queue>: <reason>` | client | the copy to the parked queue, until the confirm, or a reject that does the same |
 //! | `ack`, `reject`, `nack <queue>` | client | a settlement that failed. Others have no span: the attempt's outcome tells |
 //! | `died? <queue> #<n>` | client | the next delivery of a message that may have killed its process in attempt n; ends with `, parked unless answered` if the broker delivers it for the last time |
-//! | `parked`, `stray until the replay: <queue>`; `until the edit` | internal | the time a message spent in the queue before an operator sent it back |
-//! | `replay`, `edit <parked queue>` | internal | an operator's run |
+//! | `parked until the replay: <queue>` | internal | the time a message spent in the parked queue before an operator sent it back. Also `stray` or `discarded`, by where it was; and `until the edit`, `the discard` or `the restore` |
+//! | `replay`, `edit`, `discard`, `restore <parked queue>` | internal | an operator's run |
 //!
 //! A delay is named if the policy has no more than eight and this is one of them; otherwise the
 //! name says `less than a second`, `seconds`, `minutes`, `hours` or `days`.
@@ -114,11 +114,12 @@
 //! - A chain older than `trace.max_age` continues in a new trace, which links to the old one's
 //!   origin and to the last attempt.
 //! - [`Publisher`](crate::Publisher) writes the producer's span; other producers bring their own.
-//! - A parked message keeps its context, also if an operator replays or edits it. The time that it
-//!   rested is a span of its trace, which says who sent it back, and why.
-//!   It links to the run, `replay <parked queue>` or `edit <parked queue>`: a trace with one span,
-//!   with the selection and how many messages were sent, handled and parked again. If the chain is
-//!   older than `trace.max_age` by then, its next attempt is in a new trace, with a link to it.
+//! - A parked message keeps its context, also if an operator replays, edits, discards or restores
+//!   it. The time that it rested is a span of its trace, which says who moved it, and why. It links
+//!   to the run, such as `replay <parked queue>`: a trace with one span, with the selection and how
+//!   many messages were sent, handled and parked again. If the chain is older than `trace.max_age`
+//!   by then, its next attempt is in a new trace, with a link to it. A discard and a restore leave
+//!   the message's headers as they are, so what follows has no link to their spans.
 //! - An attempt that was aborted, or whose process died, has no outcome or no span. The next
 //!   attempt's number shows the gap: it counts each delivery to a process that died, even if its
 //!   handler had not started.
@@ -127,14 +128,15 @@
 //!
 //! | attribute | on | meaning |
 //! |---|---|---|
-//! | `rehop.chain_id` | all but publish, replay, edit | the same on every span of a chain; of one without a trace context and a `message_id` only from its first copy on, and different on each attempt before |
-//! | `rehop.end` | process and died?, if they end the chain; parked, stray | how it ended: `handled`, `parked` (by rehop or the broker) or `discarded` (by its consumer); on the rest of a message also `stray`. On the last delivery that the broker makes, `parked`: it is, unless this delivery is answered |
+//! | `rehop.chain_id` | all but publish and an operator's run | the same on every span of a chain; of one without a trace context and a `message_id` only from its first copy on, and different on each attempt before |
+//! | `rehop.end` | process and died?, if they end the chain; `until the ...` | how it ended: `handled`, `parked` (by rehop or the broker) or `discarded` (by its consumer); on the rest of a message, as what it rested, `parked`, `stray` or `discarded`, but after a discard `discarded`. On the last delivery that the broker makes, `parked`: it is, unless this delivery is answered |
+//! | `rehop.was_parked` | as `rehop.end`, except on the rest of a discarded message | whether the message came to the parked queue; a search for `false` finds all that ended in another way |
 //! | `rehop.max_attempts` | all of a consumer | the most attempts that the policy allows |
 //! | `rehop.attempt`, `rehop.hop` | process, died?; `hop` on wait too | the number of the attempt from 1, with deliveries that ended in a crash, and of the waits before it |
 //! | `rehop.unanswered` | died? | how many deliveries since the last wait this process has not answered: their process died or lost its connection, or another process gave them back |
 //! | `rehop.delivery_limit`, `rehop.last_delivery` | died? | how often the broker delivers the message again; true if it parks the message unless this delivery is answered |
 //! | `rehop.outcome` | process | `ack`, `requeue`, `wait`, `park`, `discard` |
-//! | `rehop.reason` | process, if parked or discarded; parked | see [`Reason`](crate::Reason); on `parked` also the broker's own, such as `delivery_limit` |
+//! | `rehop.reason` | process, if parked or discarded; `until the ...` | see [`Reason`](crate::Reason); on the rest of a message also the broker's own, such as `delivery_limit` |
 //! | `rehop.final` | process, if failed | whether this was the last attempt |
 //! | `rehop.defer` | process | true if the handler deferred the message; it is no failure then |
 //! | `rehop.legs` | wait, on the ladder | how many wait queues the message went through |
@@ -142,14 +144,14 @@
 //! | `rehop.until` | process and its event `waits`, waits | when the wait is over, as planned |
 //! | `rehop.lateness_ms` | wait | how much longer it took |
 //! | `rehop.clock_skew` | wait | true if it would have ended before it began |
-//! | `rehop.replay_run` | parked, replay, edit | names the operation, as the log and the header `rehop-replay-run` do |
-//! | `rehop.operation`, `rehop.parked_queue` | parked, replay, edit | what the operator does, and where the messages rested |
-//! | `rehop.operator`, `rehop.why` | parked, replay, edit | who does it, by default the user of the process, and why; at most 1,024 bytes each |
-//! | `rehop.selection` | replay, edit | which messages were meant, without what they contain |
-//! | `rehop.matched`, `.sent`, `.stayed` | replay; edit without `stayed` | how many messages were selected, were sent, and could not be |
+//! | `rehop.replay_run` | `until the ...`, an operator's run | names the operation, as the log and the header `rehop-replay-run` do |
+//! | `rehop.operation`, `rehop.parked_queue` | the same | what the operator does, and where the messages rested |
+//! | `rehop.operator`, `rehop.why` | the same | who does it, by default the user of the process, and why; at most 1,024 bytes each |
+//! | `rehop.selection` | an operator's run | which messages were meant, without what they contain |
+//! | `rehop.matched`, `.sent`, `.stayed` | an operator's run; an edit without `stayed` | how many messages were selected, were sent or moved, and could not be |
 //! | `rehop.handled`, `.parked_again`, `.unknown` | replay | what is known to have become of those that were sent |
-//! | `rehop.stopped` | replay, if stopped | why it ended before everything was sent |
-//! | `error.type` | each that failed | the failure's class; `expired`, `channel_closed`, `timeout`, `unpublishable`, `stopped`, `unconfirmed`, `unanswered`, `cancelled`; `failed` on replay and edit |
+//! | `rehop.stopped` | replay, discard and restore, if stopped | why it ended before everything was moved |
+//! | `error.type` | each that failed | the failure's class; `expired`, `channel_closed`, `timeout`, `unpublishable`, `stopped`, `unconfirmed`, `unanswered`, `cancelled`; `failed` on an operator's run |
 //! | `messaging.message.id` | all about one message that has one | |
 //! | other `messaging.*`, `server.*` | all; `server.*` of a service or publisher with one address | as the semantic conventions 1.44.0 have it; `messaging.destination.template` is the work queue |
 //!
@@ -197,6 +199,8 @@ mod clocks;
 pub(crate) mod flush;
 pub(crate) mod handler_span;
 pub(crate) mod ids;
+#[cfg(all(test, feature = "otlp"))]
+mod jaeger;
 pub(crate) mod metrics;
 #[allow(missing_docs, reason = "no part of the API, although `internals` shares it")]
 pub(crate) mod names;

@@ -26,6 +26,9 @@ pub const OUTCOME: &str = "rehop.outcome";
 pub const REASON: &str = "rehop.reason";
 /// How the chain ended, as far as this span knows: one search finds all that ended in the same way.
 pub const END: &str = "rehop.end";
+/// Whether the chain came to the parked queue. A search of Jaeger's compares with one value, so
+/// `false` finds all that ended in any other way.
+pub const WAS_PARKED: &str = "rehop.was_parked";
 /// True if the handler deferred the message, so that the wait follows no failure.
 pub const DEFER: &str = "rehop.defer";
 /// How many rungs of the ladder a wait has taken.
@@ -49,9 +52,9 @@ pub const CLOCK_SKEW: &str = "rehop.clock_skew";
 pub const PARKED_QUEUE: &str = "rehop.parked_queue";
 /// What an operator does with messages at rest.
 pub const OPERATION: &str = "rehop.operation";
-/// Names the replay or edit that sent a message back.
+/// Names an operator's run.
 pub const REPLAY_RUN: &str = "rehop.replay_run";
-/// Who replayed or edited.
+/// Who began it.
 pub const OPERATOR: &str = "rehop.operator";
 /// Why, in the operator's words.
 pub const WHY: &str = "rehop.why";
@@ -59,7 +62,7 @@ pub const WHY: &str = "rehop.why";
 pub const SELECTION: &str = "rehop.selection";
 /// How many of an operator's messages were selected.
 pub const MATCHED: &str = "rehop.matched";
-/// How many of them were sent.
+/// How many of them were moved.
 pub const SENT: &str = "rehop.sent";
 /// How many of these were handled.
 pub const HANDLED: &str = "rehop.handled";
@@ -67,9 +70,9 @@ pub const HANDLED: &str = "rehop.handled";
 pub const PARKED_AGAIN: &str = "rehop.parked_again";
 /// The fate of how many of these is not known.
 pub const UNKNOWN: &str = "rehop.unknown";
-/// How many of the selected ones were not sent.
+/// How many of the selected ones were not moved.
 pub const STAYED: &str = "rehop.stayed";
-/// Why an operation ended before it had sent all.
+/// Why an operation ended before it had moved all.
 pub const STOPPED: &str = "rehop.stopped";
 pub const NAMESPACE: &str = "rehop.namespace";
 

@@ -6,9 +6,14 @@ use std::time::SystemTime;
 use opentelemetry::trace::{SpanKind, Status, TraceContextExt, Tracer};
 use opentelemetry::{Context, KeyValue, global};
 
+use super::titles::one_line;
 use super::{names, propagation, spans};
 use crate::clock;
+use crate::retry::ledger::{MAX_MESSAGE_BYTES, cut};
 use crate::settings::address::Server;
+
+/// The longest text that AMQP has a name for.
+const MAX_SHORT_STRING: usize = 255;
 
 /// From the call until the confirm. It ends when it is dropped.
 pub(crate) struct PublishSpan {
@@ -17,13 +22,15 @@ pub(crate) struct PublishSpan {
 }
 
 impl PublishSpan {
-    /// A child of the current span.
+    /// A child of the current span. The program may give texts that no broker takes.
     pub(crate) fn start(
         exchange: &str,
         routing_key: &str,
         message_id: &str,
         server: Option<&Server>,
     ) -> Self {
+        let [exchange, routing_key, message_id] =
+            [exchange, routing_key, message_id].map(|text| cut(text, MAX_SHORT_STRING));
         let (template, destination) = if exchange.is_empty() {
             (routing_key, routing_key.to_owned())
         } else {
@@ -40,8 +47,9 @@ impl PublishSpan {
             KeyValue::new(names::MESSAGE_ID, message_id.to_owned()),
         ];
         let attributes = attributes.into_iter().chain(spans::server_attributes(server));
-        let builder =
-            tracer.span_builder(format!("publish {template}")).with_kind(SpanKind::Producer);
+        let builder = tracer
+            .span_builder(format!("publish {}", one_line(template)))
+            .with_kind(SpanKind::Producer);
         let builder = builder.with_attributes(attributes);
         let parent = Context::current();
         let started = clock::date();
@@ -56,7 +64,7 @@ impl PublishSpan {
 
     pub(crate) fn failed(&self, error_type: &'static str, text: String) {
         self.context.span().set_attribute(KeyValue::new(names::ERROR_TYPE, error_type));
-        self.context.span().set_status(Status::error(text));
+        self.context.span().set_status(Status::error(cut(&text, MAX_MESSAGE_BYTES).to_owned()));
     }
 }
 

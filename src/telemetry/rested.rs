@@ -30,6 +30,11 @@ pub fn ended(started: SystemTime) -> SystemTime {
     super::spans::ended(started)
 }
 
+/// The name of a queue in the name of a span.
+pub fn one_line(queue: &str) -> String {
+    super::titles::one_line(queue)
+}
+
 /// Builds a span in the trace of a message's chain, and says which headers its copy carries on, so
 /// that the next attempt is in this trace and links to the span.
 pub fn build(

@@ -28,12 +28,12 @@ use crate::wire::names::TRACEPARENT;
 use crate::wire::parked::{self, Identity};
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
-const PUBLISH: &str = "00f067aa0ba902b7";
+pub(super) const PUBLISH: &str = "00f067aa0ba902b7";
 const DOCUMENTATION: &str = include_str!("../docs/telemetry.md");
 
 /// What becomes of a delivery.
 #[derive(Debug, Clone, Copy)]
-enum End {
+pub(super) enum End {
     Handled,
     Requeued,
     Waits(Duration),
@@ -178,7 +178,7 @@ impl Scene {
 }
 
 /// A message of a producer that traces, or has an id, or neither.
-fn traced() -> BasicProperties {
+pub(super) fn traced() -> BasicProperties {
     let traceparent = AMQPValue::LongString(format!("00-{TRACE}-{PUBLISH}-01").into());
     let mut headers = FieldTable::default();
     headers.insert(TRACEPARENT.into(), traceparent);
@@ -189,13 +189,18 @@ fn with_id() -> BasicProperties {
     BasicProperties::default().with_message_id("order-7".into())
 }
 
-/// The rows of each trace that the deliveries leave, in the order of the traces' starts. `publisher`
-/// is the host of the producer's span, which is first, if it is traced here.
+/// The rows of each trace that the deliveries leave. `publisher` is the host of the producer's span,
+/// which is first, if it is traced here.
 fn traces(
     message: BasicProperties,
     ends: &[End],
     publisher: Option<&str>,
 ) -> Vec<Vec<(Row, bool)>> {
+    played(message, ends).iter().map(|trace| as_rows(trace, publisher)).collect()
+}
+
+/// The spans of each trace that the deliveries leave, in the order of the traces' starts.
+pub(super) fn played(message: BasicProperties, ends: &[End]) -> Vec<Vec<SpanData>> {
     let mut scene = Scene::new(message);
     for end in ends {
         scene.play(*end);
@@ -212,19 +217,23 @@ fn traces(
         }
     }
     traces.sort_by_key(|trace| trace.iter().map(|span| span.start_time).min());
-    traces.into_iter().map(|trace| as_rows(&trace, publisher)).collect()
+    traces
 }
 
-/// As Jaeger shows them after it has moved what it doubts, whatever its limit is.
-fn as_rows(spans: &[SpanData], publisher: Option<&str>) -> Vec<(Row, bool)> {
-    let begin = spans.iter().map(|span| nanos(span.start_time)).min().unwrap();
-    let timed = |span: &SpanData| Timed {
+/// On the service's host.
+pub(super) fn timed(span: &SpanData) -> Timed {
+    Timed {
         id: text(span.span_context.span_id()),
         parent: text(span.parent_span_id),
         host: "service".to_owned(),
         start: nanos(span.start_time),
         end: nanos(span.end_time),
-    };
+    }
+}
+
+/// As Jaeger shows them after it has moved what it doubts, whatever its limit is.
+pub(super) fn as_rows(spans: &[SpanData], publisher: Option<&str>) -> Vec<(Row, bool)> {
+    let begin = spans.iter().map(|span| nanos(span.start_time)).min().unwrap();
     let publish = publisher.map(|host| Timed {
         id: PUBLISH.to_owned(),
         parent: String::new(),
@@ -258,7 +267,7 @@ fn as_rows(spans: &[SpanData], publisher: Option<&str>) -> Vec<(Row, bool)> {
 }
 
 /// One line for each row; what failed is red in Jaeger.
-fn drawn(trace: &[(Row, bool)]) -> String {
+pub(super) fn drawn(trace: &[(Row, bool)]) -> String {
     let only: Vec<_> = trace.iter().map(|(row, _)| row.clone()).collect();
     let line = |(depth, shown): (usize, &Row)| {
         let failed = trace.iter().any(|(row, failed)| row.id == shown.id && *failed);
@@ -266,6 +275,10 @@ fn drawn(trace: &[(Row, bool)]) -> String {
         format!("{}{}{mark}\n", "    ".repeat(depth), shown.name)
     };
     rows(&only).into_iter().map(line).collect()
+}
+
+pub(super) fn is_documented(rows: &str) -> bool {
+    DOCUMENTATION.replace("\r\n", "\n").contains(&format!("```text\n{rows}```\n"))
 }
 
 /// The documentation shows these rows, above the sentence.
@@ -284,7 +297,7 @@ fn documented(rows: &str, sentence: &str) {
     );
 }
 
-const WAIT: fn(u64) -> End = |seconds| End::Waits(Duration::from_secs(seconds));
+pub(super) const WAIT: fn(u64) -> End = |seconds| End::Waits(Duration::from_secs(seconds));
 
 #[test]
 fn a_message_that_ends_well_after_two_waits_says_so_on_its_last_row() {

@@ -19,7 +19,7 @@ use crate::clock;
 use crate::failure::Failure;
 use crate::message::Delivery;
 use crate::retry::decision::Reason;
-use crate::retry::ledger::{MAX_MESSAGE_BYTES, cut};
+use crate::retry::ledger::{MAX_CLASS_BYTES, MAX_MESSAGE_BYTES, cut};
 use crate::retry::outcome::Outcome;
 use crate::settings::address::Server;
 use crate::timestamp::Timestamp;
@@ -210,7 +210,7 @@ impl QueueTracer {
             .extend(limit.map(|limit| KeyValue::new(names::DELIVERY_LIMIT, i64::from(limit))));
         attributes.extend(message_id(delivery));
         // If nothing follows, the broker has parked it, and nobody else says so.
-        attributes.extend(is_last.then(|| KeyValue::new(names::END, PARKED)));
+        attributes.extend(is_last.then(|| ended_as(PARKED)).into_iter().flatten());
         // As short as it is, it would never be within a span of another host.
         chain.set_apart();
         let now = clock::date();
@@ -335,7 +335,7 @@ impl QueueTracer {
         attributes.extend(process.message_id.clone());
         if replaces_a_copy && error_type.is_none() {
             // The attempt may have been about to wait.
-            attributes.extend(end(outcome).map(|end| KeyValue::new(names::END, end)));
+            attributes.extend(end(outcome).map(ended_as).into_iter().flatten());
         }
         attributes.extend(error_type.map(|class| KeyValue::new(names::ERROR_TYPE, class)));
         let ended = clock::date();
@@ -388,6 +388,11 @@ const fn end(outcome: Outcome) -> Option<&'static str> {
     }
 }
 
+/// What searches find a chain by that ended so.
+fn ended_as(end: &'static str) -> [KeyValue; 2] {
+    [KeyValue::new(names::END, end), KeyValue::new(names::WAS_PARKED, end == PARKED)]
+}
+
 /// What is known of the deliveries before one that came back, and no more: another process may have
 /// answered them.
 fn came_back_text(unanswered: u32, is_last: bool) -> String {
@@ -428,7 +433,7 @@ impl ProcessSpan {
         if span.is_recording() {
             span.set_attribute(KeyValue::new(names::OUTCOME, outcome.as_str()));
             if let Some(end) = end(outcome) {
-                span.set_attribute(KeyValue::new(names::END, end));
+                span.set_attributes(ended_as(end));
             }
             if let Some(delay) = outcome.delay() {
                 // Whatever becomes of the wait, the trace says that it began.
@@ -452,7 +457,8 @@ impl ProcessSpan {
             }
             let error_type = failed.map(Failure::class).or_else(|| reason.map(Reason::as_str));
             if let Some(error_type) = error_type {
-                span.set_attribute(KeyValue::new(names::ERROR_TYPE, error_type.to_owned()));
+                let class = cut(error_type, MAX_CLASS_BYTES).to_owned();
+                span.set_attribute(KeyValue::new(names::ERROR_TYPE, class));
                 span.set_attribute(KeyValue::new(names::FINAL, outcome.is_final()));
                 let text = failed.map_or(error_type, Failure::message);
                 span.set_status(Status::error(cut(text, MAX_MESSAGE_BYTES).to_owned()));

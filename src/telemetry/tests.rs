@@ -9,18 +9,22 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use lapin::BasicProperties;
-use lapin::types::{AMQPValue, FieldTable};
+use lapin::types::{AMQPValue, FieldTable, ShortString};
+use opentelemetry::KeyValue;
 use opentelemetry::global::BoxedTracer;
-use opentelemetry::trace::{SpanId, TracerProvider as _};
+use opentelemetry::trace::{SpanId, Status, TracerProvider as _};
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{SdkTracerProvider, SpanData, SpanProcessor};
 use proptest::prelude::*;
 
 use super::clocks::{Timed, doubted};
+use super::names;
 use super::otlp::ChainIds;
 use super::spans::{CameBack, QueueTracer};
+use crate::failure::Failure;
 use crate::inputs::inputs;
 use crate::message::{Address, Delivery};
+use crate::retry::decision::Reason;
 use crate::retry::ledger::Wait;
 use crate::retry::outcome::Outcome;
 use crate::timestamp::Timestamp;
@@ -88,12 +92,16 @@ impl Process {
     }
 
     pub(super) fn with_delays(delays: &[Duration]) -> Self {
+        Self::of("orders", delays)
+    }
+
+    fn of(queue: &str, delays: &[Duration]) -> Self {
         let exported = Exported::default();
         let provider = SdkTracerProvider::builder()
             .with_id_generator(ChainIds::new())
             .with_span_processor(exported.clone())
             .build();
-        let tracer = QueueTracer::new("orders", None, (9, delays), Duration::from_secs(86_400));
+        let tracer = QueueTracer::new(queue, None, (9, delays), Duration::from_secs(86_400));
         Self {
             tracer: tracer.with_tracer(BoxedTracer::new(Box::new(provider.tracer("rehop")))),
             exported,
@@ -183,6 +191,56 @@ fn trace_of(message: BasicProperties, steps: &[Step]) -> Vec<(usize, SpanData)> 
     (0..HOSTS)
         .flat_map(|host| processes[host].take().into_iter().map(move |span| (host, span)))
         .collect()
+}
+
+/// Whatever people name their queues, and whatever a handler says.
+#[test]
+fn spans_of_odd_names_and_long_texts_are_short_and_their_names_are_one_line() {
+    let queue = "{q}\n\u{1b}[1m".repeat(32).split_at(255).0.to_owned();
+    let process = Process::of(&queue, &[]);
+    let text = |byte: &str| ShortString::try_new(byte.repeat(255)).unwrap();
+    let address = Address { exchange: text("{"), routing_key: text("\n") };
+    let properties =
+        BasicProperties::default().with_message_id(text("i")).with_correlation_id(text("\r"));
+    let now = Timestamp::now();
+    let (ledger, origin, _) =
+        Contract { queue: queue.clone(), ..contract() }.read(&address, true, &properties, now);
+    let delivery = Delivery {
+        address,
+        origin,
+        redelivered: true,
+        delivery_tag: u64::MAX,
+        properties,
+        body: Bytes::from_static(b"a secret"),
+        ledger,
+    };
+    let long = "\u{e9}".repeat(5 * 1024);
+    let failure = Failure::permanent(long.clone()).with_class(long.clone());
+    let mut chain = process.tracer.chain(&delivery, now, &mut Vec::new());
+    process.tracer.came_back(&mut chain, &delivery, CameBack { unanswered: 1, limit: Some(1) });
+    let span = process.tracer.process(&chain, &delivery);
+    let outcome = Outcome::Park(Reason::Permanent);
+    span.end(outcome, Some(&failure), SystemTime::now());
+    let copy = process.tracer.sent(&chain, &span, &queue, outcome);
+    copy.failed("unpublishable", long);
+    drop(copy);
+    process.tracer.settled(&chain, &span, ("reject", outcome), Duration::ZERO, Some("closed"));
+    let spans = process.take();
+    assert_eq!(spans.len(), 4);
+    for span in spans {
+        let name = &span.name;
+        assert!(name.len() <= 310 && !name.contains(char::is_control), "{name:?}");
+        for KeyValue { key, value, .. } in &span.attributes {
+            // The destination has the exchange, the routing key and the queue.
+            assert!(value.as_str().len() <= 3 * 255 + 2, "{key}={value}");
+            assert!(!value.as_str().contains("secret"), "{key}={value}");
+        }
+        let template = names::DESTINATION_TEMPLATE;
+        let of_queue = span.attributes.iter().find(|it| it.key.as_str() == template).unwrap();
+        assert_eq!(of_queue.value.as_str(), queue, "an attribute is as it is");
+        let Status::Error { description } = &span.status else { panic!("{span:?}") };
+        assert!(description.len() <= 1_024, "{description}");
+    }
 }
 
 pub(super) fn text(id: SpanId) -> String {

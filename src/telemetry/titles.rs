@@ -11,6 +11,11 @@ const MOST_ATTEMPTS: u32 = 10;
 /// If a policy has more delays, their names only tell their orders of magnitude.
 const MOST_DELAYS: usize = 8;
 
+/// A name in the name of a span: anyone may name a queue, and a row is one line.
+pub(super) fn one_line(name: &str) -> String {
+    name.replace(char::is_control, " ")
+}
+
 /// The names of one queue's spans.
 #[derive(Debug)]
 pub(super) struct Titles {
@@ -23,9 +28,7 @@ pub(super) struct Titles {
 
 impl Titles {
     pub(super) fn new(queue: &str, delays: &[Duration]) -> Self {
-        // Anyone may name a queue, and a row is one line.
-        let queue: String =
-            queue.chars().map(|it| if it.is_control() { ' ' } else { it }).collect();
+        let queue = one_line(queue);
         let mut delays = delays.to_vec();
         delays.sort_unstable();
         delays.dedup();

@@ -4,10 +4,13 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 
 use crate::lock::lock;
+use crate::retry::ledger::cut;
 
 /// How many values are told apart. Without a limit, a service that puts ids where a name is meant
 /// would create series without bound.
 const MOST: usize = 50;
+/// Longer values are cut off: a service may take a text for a class.
+const MAX_BYTES: usize = 255;
 /// The semantic conventions' name for the rest.
 const OTHER: &str = "_OTHER";
 
@@ -18,6 +21,7 @@ pub struct Values(Arc<Mutex<HashSet<String>>>);
 impl Values {
     /// This value, or `_OTHER` if there are many others already.
     pub fn bounded(&self, value: &str) -> String {
+        let value = cut(value, MAX_BYTES);
         let mut values = lock(&self.0);
         if values.contains(value) || (values.len() < MOST && values.insert(value.to_owned())) {
             return value.to_owned();
@@ -38,5 +42,11 @@ mod tests {
         }
         assert_eq!(values.bounded("one more"), OTHER);
         assert_eq!(values.clone().bounded("0"), "0");
+    }
+
+    #[test]
+    fn a_long_value_is_cut_off_between_two_characters() {
+        let long = "\u{e9}".repeat(5_000);
+        assert_eq!(Values::default().bounded(&long), "\u{e9}".repeat(127));
     }
 }

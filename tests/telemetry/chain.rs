@@ -80,6 +80,20 @@ impl Chain {
         self.spans.iter().filter(|span| span.name.starts_with("process "))
     }
 
+    /// What searches find this chain by that ended: how, and whether it came to the parked queue.
+    pub(crate) fn ends(&self) -> Vec<[String; 2]> {
+        let of = |span: &Span| {
+            let keys =
+                ["rehop.end", "rehop.was_parked"].map(|key| attribute(&span.attributes, key));
+            let [Some(end), Some(was_parked)] = keys else {
+                assert_eq!(keys, [None, None], "{span:?}");
+                return None;
+            };
+            Some([end, was_parked])
+        };
+        self.spans.iter().filter_map(of).collect()
+    }
+
     pub(crate) fn named(&self, start: &str) -> Vec<&Span> {
         self.spans.iter().filter(|span| span.name.starts_with(start)).collect()
     }

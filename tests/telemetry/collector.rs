@@ -33,6 +33,8 @@ pub(crate) struct Arrived {
     pub(crate) resources: Vec<Vec<KeyValue>>,
     /// The requested paths, and the value of the header `x-test`.
     pub(crate) requests: BTreeSet<(String, String)>,
+    /// The status that every request is refused with, if any. What is refused has not arrived.
+    pub(crate) refuses: Option<u16>,
 }
 
 impl Arrived {
@@ -114,6 +116,14 @@ fn serve(connection: &TcpStream, arrived: &Mutex<Arrived>) {
     let mut writer = connection;
     while let Some((path, header, body)) = request(&mut reader) {
         let mut arrived = arrived.lock().unwrap();
+        if let Some(status) = arrived.refuses {
+            drop(arrived);
+            let answer = format!("HTTP/1.1 {status} No\r\nContent-Length: 0\r\n\r\n");
+            if writer.write_all(answer.as_bytes()).is_err() {
+                return;
+            }
+            continue;
+        }
         match path.as_str() {
             "/v1/traces" => {
                 arrived.traces(ExportTraceServiceRequest::decode(body.as_slice()).unwrap());

@@ -130,6 +130,53 @@ async fn a_collector_that_dies_and_returns_does_not_slow_the_consumer_down() {
     assert!(error.to_string().contains(&collector.url()), "{error}");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collector_that_refuses_everything_holds_nothing_up_and_is_told_of_once() {
+    let test = "outage::a_collector_that_refuses_everything_holds_nothing_up_and_is_told_of_once";
+    let variables = [("OTEL_METRICS_EXPORTER", "none"), ("OTEL_LOGS_EXPORTER", "none")];
+    if !alone(test, &variables).await {
+        return;
+    }
+    let (collector, said) = (Collector::start(), Log::default());
+    let builder =
+        rehop::telemetry::builder("orders").endpoint(collector.url()).without_subscriber();
+    let telemetry = builder.init().unwrap();
+    tracing_subscriber::registry()
+        .with(telemetry.layer())
+        .with(Said(said.clone()))
+        .with(EnvFilter::new("info,lapin=off"))
+        .init();
+    let fixture = Fixture::new("refused").await;
+    let handled = Log::default();
+    let log = handled.clone();
+    let running = fixture
+        .serve(move |message: rehop::Message<bytes::Bytes>| {
+            log.push(message.raw_body().clone());
+            async { Ok::<_, rehop::Failure>(()) }
+        })
+        .await;
+    let statuses = [400, 401, 403, 404, 413, 429];
+    for (done, status) in statuses.into_iter().enumerate() {
+        collector.arrived().refuses = Some(status);
+        fixture.publish("7").await;
+        handled.reaches(done + 1).await;
+        // The attempt may end after its handler has been counted.
+        tracing::info_span!("something").in_scope(|| {});
+        let error = telemetry.flush().await.unwrap_err().to_string();
+        assert!(error.contains(&status.to_string()), "{error}");
+    }
+    let warned = said.all();
+    assert_eq!(warned.len(), 1, "{warned:?}");
+    assert!(warned[0].starts_with("WARN telemetry cannot be exported"), "{warned:?}");
+    assert!(collector.arrived().spans.is_empty());
+    collector.arrived().refuses = None;
+    tracing::info_span!("something").in_scope(|| {});
+    telemetry.flush().await.unwrap();
+    assert!(said.all()[1].starts_with("INFO telemetry is exported again"), "{:?}", said.all());
+    assert_eq!(running.stop().await.handled, statuses.len() as u64);
+    telemetry.shutdown().await.unwrap();
+}
+
 fn resident_bytes() -> usize {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
     pages.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096

@@ -127,6 +127,70 @@ async fn without_a_provider_the_context_is_passed_on_as_it_came() {
     );
 }
 
+/// The generator is that of a provider which another one has replaced.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_providers_the_one_that_was_made_global_last_gets_the_whole_chain() {
+    let test = "providers::of_two_providers_the_one_that_was_made_global_last_gets_the_whole_chain";
+    let exporters = ["OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER", "OTEL_LOGS_EXPORTER"];
+    if !alone(test, &exporters.map(|name| (name, "none"))).await {
+        return;
+    }
+    let (own, other) = (Kept::default(), Kept::default());
+    let init = || {
+        let builder = rehop::telemetry::builder("orders").without_subscriber();
+        builder.span_processor(own.clone()).init().unwrap()
+    };
+    let replaced = init();
+    let provider = SdkTracerProvider::builder().with_span_processor(other.clone()).build();
+    opentelemetry::global::set_tracer_provider(provider);
+    let producer = Producer::new();
+    waits_once("other-is-last", producer.traceparent()).await;
+    assert_eq!(own.0.lock().unwrap().len(), 0);
+    // The span by which the replacement is noticed is written twice, once in a trace of its own.
+    let is_of_chain = |span: &SpanData| span.span_context.trace_id().to_string() == producer.trace;
+    other.0.lock().unwrap().retain(is_of_chain);
+    let wait = other.one("wait ");
+    assert_eq!(wait.parent_span_id.to_string(), producer.span);
+    assert!(wait.links.is_empty(), "Jaeger takes a link to the parent for another relation");
+    assert_eq!(other.0.lock().unwrap().len(), 4);
+    other.0.lock().unwrap().clear();
+
+    let last = init();
+    let producer = Producer::new();
+    waits_once("own-is-last", producer.traceparent()).await;
+    assert_eq!(other.0.lock().unwrap().len(), 0);
+    let wait = own.one("wait ");
+    assert_eq!(wait.span_context.trace_id().to_string(), producer.trace);
+    assert_eq!(wait.parent_span_id, opentelemetry::trace::SpanId::INVALID);
+    for telemetry in [replaced, last] {
+        telemetry.shutdown().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sampler_that_drops_all_exports_nothing_and_passes_the_trace_on_as_not_sampled() {
+    let collector = Collector::start();
+    let url = collector.url();
+    let variables = [
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", url.as_str()),
+        ("OTEL_TRACES_SAMPLER", "always_off"),
+        ("OTEL_METRICS_EXPORTER", "none"),
+        ("OTEL_LOGS_EXPORTER", "none"),
+    ];
+    let test = "providers::a_sampler_that_drops_all_exports_nothing_and_passes_the_trace_on_as_not_sampled";
+    if alone(test, &variables).await {
+        let telemetry = rehop::telemetry::builder("orders").without_subscriber().init().unwrap();
+        let producer = Producer::new();
+        for passed_on in waits_once("dropped", producer.traceparent()).await {
+            let is_of_trace = passed_on.contains(&producer.trace);
+            assert!(is_of_trace && passed_on.ends_with("-00"), "{passed_on}");
+        }
+        telemetry.shutdown().await.unwrap();
+        return;
+    }
+    assert_eq!(collector.arrived().spans.len(), 0);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_producer_decides_what_is_sampled_also_after_a_wait() {
     let collector = Collector::start();

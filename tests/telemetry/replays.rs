@@ -1,5 +1,5 @@
 //! The spans of an operator: one for each run, in a trace of its own, and one for each message that
-//! is sent back, in the message's trace.
+//! is moved, in the message's trace.
 
 use std::future::pending;
 use std::time::Duration;
@@ -8,7 +8,8 @@ use opentelemetry_proto::tonic::trace::v1::Span;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use rehop_operator::parked::{
-    EditRequest, Parked, ParkedError, Place, RampSettings, ReplayRequest,
+    DiscardRequest, EditRequest, Filter, Parked, ParkedError, Place, RampSettings, ReplayRequest,
+    RestoreRequest,
 };
 use rehop_testing::Publish;
 use serde_json::json;
@@ -54,7 +55,9 @@ async fn sent(
         assert_eq!(found.len(), 1, "{name}");
         found.remove(0)
     };
-    let state = if resting.ends_with(".stray") { "stray" } else { "parked" };
+    let states = ["stray", "discarded"];
+    let state = states.into_iter().find(|it| resting.ends_with(&format!(".{it}")));
+    let state = state.unwrap_or("parked");
     let (run, rest) = (
         one(format!("{operation} {resting}")).await,
         one(format!("{state} until the {operation}: {queue}")).await,
@@ -86,10 +89,15 @@ async fn sent(
         ("messaging.destination.template", queue),
         ("rehop.chain_id", "seven"),
         ("messaging.message.id", "m-7"),
-        ("rehop.end", state),
+        ("rehop.end", if operation == "discard" { "discarded" } else { state }),
     ] {
         assert_eq!(attribute(&rest.attributes, key).as_deref(), Some(expected), "{key}");
     }
+    let was_parked = match state {
+        "discarded" => None,
+        state => Some((state == "parked").to_string()),
+    };
+    assert_eq!(attribute(&rest.attributes, "rehop.was_parked"), was_parked);
     (run, rest)
 }
 
@@ -133,6 +141,40 @@ async fn a_replay_and_an_edit_say_in_the_messages_trace_who_sent_it_back_and_the
         assert!(attempt.parent_span_id.is_empty() && links == [&rest.span_id], "{attempt:?}");
         serving.stop().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_discard_and_a_restore_say_so_in_the_messages_trace_and_leave_its_headers_as_they_are() {
+    let (fixture, producer) = (Fixture::new("discard").await, Producer::new());
+    fixture.declare().await;
+    rest(&fixture, &producer, "park", "").await;
+    fixture.has_depth(&fixture.parked(), 1).await;
+    let operator = Parked::open(&fixture.settings, Place::queue(&fixture.queue)).unwrap();
+    let mut discard = DiscardRequest::default();
+    (discard.who, discard.why) = (Some("Ada".to_owned()), Some("ticket 7".to_owned()));
+    let discarded = operator.discard(&discard, |_| {}, pending()).await.unwrap();
+    let places = [fixture.parked(), fixture.namespace.queue("discarded")];
+    let (run, _) = sent("discard", (&places[0], &fixture.queue), &producer).await;
+    for (key, expected) in [
+        ("rehop.replay_run", discarded.run.as_str()),
+        ("rehop.selection", "all"),
+        ("rehop.matched", "1"),
+        ("rehop.sent", "1"),
+        ("rehop.stayed", "0"),
+    ] {
+        assert_eq!(attribute(&run.attributes, key).as_deref(), Some(expected), "{key}");
+    }
+    let mut restore = RestoreRequest::default();
+    restore.filter = Filter::run(discarded.run);
+    (restore.who, restore.why) = (Some("Ada".to_owned()), Some("ticket 7".to_owned()));
+    let bin = Parked::open(&fixture.settings, Place::Discarded).unwrap();
+    bin.restore(&restore, |_| {}, pending()).await.unwrap();
+    let (_, rest) = sent("restore", (&places[1], &fixture.queue), &producer).await;
+    assert!(!is_failed(&rest), "{rest:?}");
+    let back = fixture.client.drain(&fixture.parked(), 1, SOON).await.unwrap();
+    let headers = &back[0].headers;
+    assert_eq!(headers["traceparent"], producer.traceparent());
+    assert!(!headers.contains_key("rehop-previous-attempt"), "{headers:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

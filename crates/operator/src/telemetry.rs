@@ -16,7 +16,7 @@ use rehop::internals::{Values, attributes as names, cut};
 /// The longest text of an operator in a span.
 const MAX_TEXT: usize = 1_024;
 
-/// One replay or edit: a trace with one span, which says who moves what, why, and how it ended.
+/// One operation: a trace with one span, which says who moves what, why, and how it ended.
 pub(crate) struct RunSpan {
     context: Context,
     started: SystemTime,
@@ -31,6 +31,10 @@ pub(crate) struct About<'a> {
     pub(crate) resting: &'a str,
     /// As what they rest there, in one word.
     pub(crate) rests_as: &'static str,
+    /// Whether they were parked, if the place tells.
+    pub(crate) was_parked: Option<bool>,
+    /// How a chain ends when its message is moved, if this ends it.
+    pub(crate) ends: Option<&'static str>,
     pub(crate) run: &'a str,
     pub(crate) who: Option<&'a str>,
     pub(crate) why: Option<&'a str>,
@@ -51,16 +55,18 @@ impl RunSpan {
         shared.extend(who.map(|who| text(names::OPERATOR, &who)));
         shared.extend(about.why.filter(|why| !why.is_empty()).map(|why| text(names::WHY, why)));
         let attributes = [&shared[..], &[text(names::SELECTION, about.selection)]].concat();
-        let builder = SpanBuilder::from_name(format!("{} {}", about.operation, about.resting))
+        let name = format!("{} {}", about.operation, rested::one_line(about.resting));
+        let builder = SpanBuilder::from_name(name)
             .with_kind(SpanKind::Internal)
             .with_start_time(started)
             .with_attributes(attributes);
         let parent = Context::current();
         let context = parent.with_span(tracer.build_with_context(builder, &parent));
         let run = context.span().span_context().clone();
+        shared.extend(about.was_parked.map(|it| KeyValue::new(names::WAS_PARKED, it)));
         let name = format!("{} until the {}", about.rests_as, about.operation);
-        let end = about.rests_as;
-        Self { context, started, tracer: RestTracer { tracer, name, end, run, shared } }
+        let ends = (about.rests_as, about.ends);
+        Self { context, started, tracer: RestTracer { tracer, name, ends, run, shared } }
     }
 
     /// Makes the spans of the messages.
@@ -108,12 +114,13 @@ impl Drop for Run {
 pub(crate) struct RestTracer {
     tracer: BoxedTracer,
     name: String,
-    end: &'static str,
+    /// How a chain has ended, and how it ends when its message is moved, if this ends it.
+    ends: (&'static str, Option<&'static str>),
     run: SpanContext,
     shared: Vec<KeyValue>,
 }
 
-/// A message that is sent back.
+/// A message that is moved.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Resting<'a> {
     pub(crate) chain: &'a str,
@@ -134,19 +141,22 @@ impl RestTracer {
             KeyValue::new(names::DESTINATION_TEMPLATE, resting.trace.queue.to_owned()),
             KeyValue::new(names::CHAIN_ID, resting.chain.to_owned()),
             KeyValue::new(names::REASON, resting.reason.to_owned()),
-            KeyValue::new(names::END, self.end),
         ]);
+
         let id = resting.trace.message_id.map(str::to_owned);
         attributes.extend(id.map(|id| KeyValue::new(names::MESSAGE_ID, id)));
-        // Anyone may name a queue, and a row is one line.
-        let queue = resting.trace.queue.replace(char::is_control, " ");
-        let builder = SpanBuilder::from_name(format!("{}: {queue}", self.name))
+        let name = match resting.trace.queue {
+            // Nothing in a stray message may tell where it belongs.
+            "" => self.name.clone(),
+            queue => format!("{}: {}", self.name, rested::one_line(queue)),
+        };
+        let builder = SpanBuilder::from_name(name)
             .with_kind(SpanKind::Internal)
             .with_start_time(started)
             .with_links(vec![Link::with_context(self.run.clone())])
             .with_attributes(attributes);
         let (context, headers) = rested::build(&self.tracer, builder, resting.trace);
-        (RestSpan { context, started }, headers)
+        (RestSpan { context, started, ends: self.ends, is_confirmed: false }, headers)
     }
 }
 
@@ -154,9 +164,16 @@ impl RestTracer {
 pub(crate) struct RestSpan {
     context: Context,
     started: SystemTime,
+    ends: (&'static str, Option<&'static str>),
+    is_confirmed: bool,
 }
 
 impl RestSpan {
+    /// The broker has the copy.
+    pub(crate) fn confirmed(&mut self) {
+        self.is_confirmed = true;
+    }
+
     pub(crate) fn failed(&mut self, error_type: &'static str) {
         self.context.span().set_attribute(KeyValue::new(names::ERROR_TYPE, error_type));
         self.context.span().set_status(Status::error(error_type));
@@ -165,6 +182,9 @@ impl RestSpan {
 
 impl Drop for RestSpan {
     fn drop(&mut self) {
+        let (before, moved) = self.ends;
+        let end = moved.filter(|_| self.is_confirmed).unwrap_or(before);
+        self.context.span().set_attribute(KeyValue::new(names::END, end));
         self.context.span().end_with_timestamp(rested::ended(self.started));
     }
 }

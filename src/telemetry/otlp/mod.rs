@@ -327,6 +327,20 @@ impl Telemetry {
     }
 }
 
+/// An exporter to this endpoint, for spans that were recorded already.
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may panic, and so may its helpers")]
+pub(super) fn exporter_for_tests(
+    endpoint: &str,
+    resource: &opentelemetry_sdk::Resource,
+) -> impl SpanExporter + use<> {
+    let environment = Environment::of_the_process();
+    let mut exporters = Exporters::new(&environment, Some(endpoint), Arc::default());
+    let mut exporter = exporters.spans().unwrap().unwrap();
+    exporter.set_resource(resource);
+    exporter
+}
+
 /// Exports spans in batches, after this delay unless a variable says otherwise.
 fn batches(exporter: impl SpanExporter + 'static, delay: Option<Duration>) -> BatchSpanProcessor {
     let mut config = BatchConfigBuilder::default();

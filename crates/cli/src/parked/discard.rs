@@ -17,7 +17,7 @@ use crate::output;
 #[command(after_long_help = HELP)]
 #[command(mut_arg("apply", |arg| arg.help("Discard the messages; without it, print a plan")))]
 #[command(mut_arg("expect", |arg| arg.help("Discard nothing unless exactly N messages match")))]
-#[command(mut_arg("why", |arg| arg.help("Why, for the log; the discarded messages carry it")))]
+#[command(mut_arg("why", |arg| arg.help(WHY)))]
 pub(super) struct Args {
     #[command(flatten)]
     place: UndiscardedArgs,
@@ -31,6 +31,8 @@ pub(super) struct Args {
     #[command(flatten)]
     filter: FilterArgs,
 }
+
+const WHY: &str = "Why, for the log and the trace; the discarded messages carry it";
 
 /// Lines have at most 80 columns, because clap would wrap longer ones and break the layout.
 const HELP: &str = "\

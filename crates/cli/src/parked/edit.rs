@@ -41,7 +41,7 @@ pub(super) struct Args {
     /// What was written in the editor is then lost.
     #[arg(long)]
     apply: bool,
-    /// Why, for the log; the original carries it
+    /// Why, for the log and the trace; the original carries it
     #[arg(long, value_name = "TEXT", requires = "apply")]
     why: Option<String>,
     /// The work queue, if the message does not say where it belongs

@@ -184,7 +184,7 @@ pub(super) struct ApplyArgs {
     /// Needed with --apply if there is neither a filter nor --expect. --limit is not a filter.
     #[arg(long, requires = "apply", conflicts_with_all = FILTERS)]
     pub(super) all: bool,
-    /// Why, for the log
+    /// Why, for the log and the trace
     #[arg(long, value_name = "TEXT", requires = "apply")]
     pub(super) why: Option<String>,
 }

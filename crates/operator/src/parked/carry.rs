@@ -60,7 +60,7 @@ pub(crate) struct Carrier<'a> {
     pub(crate) observe: Observe<'a>,
     pub(crate) stop: StopSignal<'a>,
     pub(crate) tally: Tally,
-    /// Makes the spans of messages that go back to their work queues.
+    /// Makes the spans of the messages.
     pub(crate) tracer: Option<RestTracer>,
     pub(super) state: CarrierState,
 }

@@ -14,6 +14,8 @@ use crate::parked::progress::{Observe, Progress, StopSignal, Tally};
 use crate::parked::ramp::{Ramp, RampSettings, Stop};
 use crate::parked::session::OperatorSession;
 use crate::parked::under_way::in_flight;
+use crate::telemetry::{About, RestTracer, RunSpan};
+use rehop::internals::attributes as names;
 
 /// What to discard.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -23,8 +25,10 @@ pub struct DiscardRequest {
     pub filter: Filter,
     /// How many messages must match. With another number nothing is discarded. Default: any number.
     pub expect: Option<u64>,
-    /// Why, for the log. The discarded messages carry it.
+    /// Why, for the log and the trace. The discarded messages carry it.
     pub why: Option<String>,
+    /// Who, for the trace. Default: the user whose process this is.
+    pub who: Option<String>,
     /// How many messages may be in flight, as in
     /// [`ReplayRequest::in_flight`](crate::parked::ReplayRequest::in_flight).
     pub in_flight: Option<u16>,
@@ -52,8 +56,10 @@ pub struct RestoreRequest {
     pub filter: Filter,
     /// How many messages must match. With another number nothing is moved. Default: any number.
     pub expect: Option<u64>,
-    /// Why, for the log.
+    /// Why, for the log and the trace.
     pub why: Option<String>,
+    /// Who, for the trace. Default: the user whose process this is.
+    pub who: Option<String>,
     /// How many messages may be in flight, as in
     /// [`ReplayRequest::in_flight`](crate::parked::ReplayRequest::in_flight).
     pub in_flight: Option<u16>,
@@ -77,6 +83,7 @@ struct MoveRequest<'a> {
     filter: &'a Filter,
     expect: Option<u64>,
     why: Option<&'a str>,
+    who: Option<&'a str>,
     in_flight: Option<u16>,
 }
 
@@ -106,11 +113,11 @@ impl Parked {
         if self.interpreter.place == Place::Discarded {
             return Err(ParkedError::AlreadyDiscarded);
         }
-        let DiscardRequest { filter, expect, why, in_flight } = request;
+        let DiscardRequest { filter, expect, why, who, in_flight } = request;
         let action =
             Move::Discard { why: why.clone().unwrap_or_default(), from: self.queue.clone() };
-        let request =
-            MoveRequest { filter, expect: *expect, why: why.as_deref(), in_flight: *in_flight };
+        let (why, who, in_flight) = (why.as_deref(), who.as_deref(), *in_flight);
+        let request = MoveRequest { filter, expect: *expect, why, who, in_flight };
         let Moved { run, tally, stopped } =
             self.shift(action, &request, &mut observe, &mut pin!(stop)).await?;
         Ok(Discarded { run, tally, stopped })
@@ -138,9 +145,9 @@ impl Parked {
         if self.interpreter.place != Place::Discarded {
             return Err(ParkedError::NotDiscarded);
         }
-        let RestoreRequest { filter, expect, why, in_flight } = request;
-        let request =
-            MoveRequest { filter, expect: *expect, why: why.as_deref(), in_flight: *in_flight };
+        let RestoreRequest { filter, expect, why, who, in_flight } = request;
+        let (why, who, in_flight) = (why.as_deref(), who.as_deref(), *in_flight);
+        let request = MoveRequest { filter, expect: *expect, why, who, in_flight };
         let Moved { run, tally, stopped } =
             self.shift(Move::Restore, &request, &mut observe, &mut pin!(stop)).await?;
         Ok(Restored { run, tally, stopped })
@@ -178,7 +185,20 @@ impl Parked {
             "{what} begins"
         );
         let mut moved = Moved { run: session.run.clone(), tally: Tally::default(), stopped: None };
-        let ended = self.shift_all(session, action, request, observe, stop, &mut moved).await;
+        let (span, tracer) = self.spans(session, &action, request).into_parts();
+        let ended =
+            self.shift_all(session, (action, tracer), request, observe, stop, &mut moved).await;
+        span.counted(&[
+            (names::MATCHED, moved.tally.matched),
+            (names::SENT, moved.tally.moved),
+            (names::STAYED, moved.tally.stayed()),
+        ]);
+        if let Some(stop) = &moved.stopped {
+            span.stopped(stop.in_log());
+        }
+        if let Err(error) = &ended {
+            span.failed(error);
+        }
         tracing::info!(
             queue = self.queue,
             run = session.run,
@@ -193,10 +213,31 @@ impl Parked {
         ended.map(|()| moved)
     }
 
+    /// What the traces say of it.
+    fn spans(
+        &self,
+        session: &OperatorSession,
+        action: &Move,
+        request: &MoveRequest<'_>,
+    ) -> RunSpan {
+        let is_discard = matches!(action, Move::Discard { .. });
+        RunSpan::start(About {
+            operation: action.as_str(),
+            resting: &self.queue,
+            rests_as: self.interpreter.place.rests_as(),
+            was_parked: self.interpreter.place.was_parked(),
+            ends: is_discard.then_some(Place::Discarded.rests_as()),
+            run: &session.run,
+            who: request.who,
+            why: request.why,
+            selection: &request.filter.in_log(),
+        })
+    }
+
     async fn shift_all(
         &self,
         session: &OperatorSession,
-        action: Move,
+        (action, tracer): (Move, RestTracer),
         request: &MoveRequest<'_>,
         observe: Observe<'_>,
         stop: StopSignal<'_>,
@@ -224,6 +265,7 @@ impl Parked {
         };
         let mut carrier =
             Carrier::new(session, &self.interpreter, &self.queue, job, ramp, None, observe, stop);
+        carrier.tracer = Some(tracer);
         let ended = match carrier.ramp.stopped() {
             Some(_) => Ok(()),
             None => carrier.run(depth).await,

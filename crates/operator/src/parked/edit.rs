@@ -321,6 +321,8 @@ impl Parked {
             operation: "edit",
             resting: &self.queue,
             rests_as: self.interpreter.place.rests_as(),
+            was_parked: self.interpreter.place.was_parked(),
+            ends: None,
             run: numbered.run,
             who: request.who.as_deref(),
             why: request.why.as_deref(),

@@ -49,6 +49,15 @@ impl Place {
         }
     }
 
+    /// Whether what rests there was parked. Discarded messages were parked or stray.
+    pub(crate) const fn was_parked(&self) -> Option<bool> {
+        match self {
+            Self::Queue(_) => Some(true),
+            Self::Stray => Some(false),
+            Self::Discarded => None,
+        }
+    }
+
     /// The name of the queue in which the messages rest.
     pub(crate) fn resting(&self, names: &Names, resolved: &Resolved) -> Result<String, Error> {
         Ok(match self {

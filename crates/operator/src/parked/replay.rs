@@ -172,6 +172,8 @@ impl Parked {
             operation: "replay",
             resting: &self.queue,
             rests_as: self.interpreter.place.rests_as(),
+            was_parked: self.interpreter.place.was_parked(),
+            ends: None,
             run: &replayed.run,
             who: request.who.as_deref(),
             why: request.why.as_deref(),

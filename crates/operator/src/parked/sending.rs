@@ -110,7 +110,8 @@ impl Carrier<'_> {
         let destination = message.destination.as_deref().unwrap_or_default();
         let resting = message.resting(destination, &held.delivery.properties);
         let (span, trace) = self.tracer.as_ref().map(|tracer| tracer.start(resting)).unzip();
-        let trace = trace.unwrap_or_default();
+        // What is discarded keeps its headers, and has them when it is restored.
+        let trace = trace.filter(|_| is_replay).unwrap_or_default();
         copy.properties = traced(copy.properties, &trace);
         self.state.sent_to_stray += u64::from(copy.exchange == self.interpreter.names.stray());
         let is_restore = self.job.action == Move::Restore;
@@ -152,6 +153,9 @@ impl Carrier<'_> {
         let (mut ended, mut moved) = (Ok(()), Vec::new());
         for Answered { of: mut sent, exchange, answer } in answers {
             let Err(why) = answer else {
+                if let Some(span) = &mut sent.span {
+                    span.confirmed();
+                }
                 moved.push(sent);
                 continue;
             };
