@@ -63,6 +63,8 @@ struct Refused {
 /// A channel was refused.
 struct Narrow {
     error: Error,
+    /// How many queues were consumed, so that there is room for as many.
+    consumed: usize,
     until: Instant,
     lasts: Duration,
 }
@@ -90,9 +92,15 @@ impl Scout {
         self.works_elsewhere.load(Ordering::Relaxed)
     }
 
-    /// How many of so many channels to open at the same time.
+    /// How many of so many channels to open at the same time. Where a refusal would cost another
+    /// connection, no more than what a queue that is consumed needs besides its own: one, and a
+    /// look.
     pub(crate) fn at_once(&self, wanted: usize) -> usize {
-        if self.is_narrow() || self.works_elsewhere() { 1 } else { wanted }
+        match (self.is_narrow(), self.works_elsewhere()) {
+            (true, _) => 1,
+            (false, true) => wanted.min(2),
+            (false, false) => wanted,
+        }
     }
 
     /// Whether a channel was refused lately, so that one more on another connection is a risk.
@@ -130,13 +138,14 @@ impl Scout {
             // A limit of channels holds for the other connection, too.
             (Err(error), Some(instead)) if error.limit().is_none_or(Limit::is_of_connections) => {
                 self.works_elsewhere.store(true, Ordering::Relaxed);
-                if let Some(error) = self.known_limit().filter(|_| self.places.is_consumed()) {
+                if let Some(error) = self.known_limit().filter(|_| self.is_at_risk()) {
                     return Err(error);
                 }
                 let done = work(self.places.counted(instead.clone())).await;
+                let done = done.inspect_err(|error| self.note_limit(error));
                 // What follows is not tried.
                 tokio::time::sleep(STILL_COUNTED).await;
-                return done.inspect_err(|error| self.note_limit(error));
+                return done;
             }
             (got, _) => got?,
         };
@@ -157,7 +166,7 @@ impl Scout {
     /// As [`place`](Self::place); but while no other queue is consumed, a limit that is only known
     /// from before is tried again.
     pub(crate) async fn place_to_consume(&self) -> Result<(Place, Consumed), Error> {
-        let place = self.place_with(|| self.places.is_consumed()).await?;
+        let place = self.place_with(|| self.is_at_risk()).await?;
         let consumed = self.places.consumed();
         Ok((place, consumed))
     }
@@ -185,7 +194,7 @@ impl Scout {
         let _turn = match self.known_limit() {
             // A look may have the only channel.
             Some(limit) => {
-                let turn = tokio::time::timeout(2 * TRIAL_LIMIT, self.turn.lock()).await;
+                let turn = tokio::time::timeout(self.answer_timeout(), self.turn.lock()).await;
                 Some(turn.map_err(|_| limit)?)
             }
             None => None,
@@ -201,6 +210,10 @@ impl Scout {
                 let tried = tokio::time::timeout(2 * TRIAL_LIMIT, trying).await;
                 // A broker that is too slow to answer has no more room for that.
                 (tried.ok().and_then(Result::ok), self.refused_channel())
+            }
+            // The last channel was refused a moment ago.
+            Ok(Err(error)) if error.limit().is_some_and(|limit| !limit.is_of_connections()) => {
+                (None, Some(error))
             }
             _ => (None, None),
         };
@@ -251,6 +264,12 @@ impl Scout {
     fn refused_channel(&self) -> Option<Error> {
         let error = lock(&self.refused).as_ref().map(|refused| refused.error.clone());
         error.filter(|error| error.limit().is_some_and(|limit| !limit.is_of_connections()))
+    }
+
+    /// Whether a refusal would cost what is consumed, and there is not surely room.
+    fn is_at_risk(&self) -> bool {
+        let before = lock(&self.narrow).as_ref().map_or(0, |narrow| narrow.consumed);
+        self.places.count_consumed() >= before.max(1)
     }
 
     /// The limit of channels that was reached lately.
@@ -327,6 +346,8 @@ impl Scout {
             }
             _ => NARROW_FOR,
         };
-        *narrow = Some(Narrow { error: error.clone(), until: now + lasts, lasts });
+        let consumed = self.places.count_consumed();
+        *narrow = Some(Narrow { error: error.clone(), consumed, until: now + lasts, lasts });
+        self.places.tried(0);
     }
 }

@@ -122,6 +122,9 @@ impl Task {
         let connection = self.link.get().await.map_err(|error| error.to_string())?;
         // One channel too many would end the connection, with the copies on it.
         let place = self.scout.place().await.map_err(|error| error.to_string())?;
-        place.open(connection.open_channel()).await.map_err(|error| describe(&error))
+        place.open(connection.open_channel()).await.map_err(|error| {
+            self.scout.note_limit(&Error::of_operation("opening a channel", &error));
+            describe(&error)
+        })
     }
 }

@@ -278,7 +278,10 @@ impl PublishingConnection {
             let Ok(place) = connection.place().await else { return };
             let opening = place.open(connection.connection.open_channel());
             // A broker that refuses a channel is alive, too.
-            let _ = connection.answer("no confirm and no answer in time", opening).await;
+            let answered = connection.answer("no confirm and no answer in time", opening).await;
+            if let Ok(Err(error)) = answered {
+                connection.scout.note_limit(&Error::of_operation("opening a channel", &error));
+            }
         });
     }
 

@@ -136,8 +136,9 @@ impl Keeper {
         if parts.is_empty() {
             return;
         }
-        let (limit, at_once) = (self.scout.answer_timeout(), self.scout.at_once(AT_ONCE));
+        let limit = self.scout.answer_timeout();
         let declare = |connection: Arc<dyn Connection>| async move {
+            let at_once = self.scout.at_once(AT_ONCE);
             for topology in parts {
                 let each = topology.establish_each(&*connection, self.mode, limit, at_once);
                 self.report(topology, &each.await?);

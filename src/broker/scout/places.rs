@@ -95,9 +95,9 @@ impl Places {
         Consumed(self.consumed.clone())
     }
 
-    /// Whether any queue is consumed.
-    pub(super) fn is_consumed(&self) -> bool {
-        Arc::strong_count(&self.consumed) > 1
+    /// How many queues are consumed.
+    pub(super) fn count_consumed(&self) -> usize {
+        Arc::strong_count(&self.consumed) - 1
     }
 
     /// The connection; each channel that it opens may take a place that was tried.

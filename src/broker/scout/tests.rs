@@ -450,6 +450,33 @@ fn a_limit_that_was_reached_for_a_moment_soon_keeps_no_queue_from_being_consumed
     });
 }
 
+/// Two queues were consumed when a third one found no room, and were lost with their connection.
+#[test]
+fn what_was_consumed_before_is_consumed_again_at_once_and_only_what_found_no_room_waits() {
+    at(2, async |broker, scout, link| {
+        let _publishing = link.get().await.unwrap();
+        let consuming = Link::new("consuming".to_owned(), BrokerSettings::default());
+        for round in 0..2 {
+            broker.dials(Dialed::Opened);
+            let connection = consuming.get().await.unwrap();
+            broker.dials(Dialed::OverLimit);
+            let mut consumed = Vec::new();
+            for queue in 0..2 {
+                scout.visit(Some(&connection), look).await.unwrap();
+                let place = scout.place_to_consume().await;
+                let (place, one) = place.unwrap_or_else(|error| panic!("{round} {queue}: {error}"));
+                consumed.push((one, place.open(connection.open_channel()).await.unwrap()));
+            }
+            let third = scout.visit(Some(&connection), look).await;
+            assert_eq!((third.is_err(), connection.is_open()), (true, round == 1));
+            drop(consumed);
+            sleep(COUNTED_FOR).await;
+            // The pause after a refusal.
+            sleep(Duration::from_secs(5)).await;
+        }
+    });
+}
+
 #[test]
 fn channels_are_opened_one_at_a_time_for_ever_longer_after_each_refusal() {
     at(0, async |broker, scout, _| {
