@@ -1,7 +1,8 @@
-//! A handler that takes long and can be stopped at any time: it ends between two steps, and goes on
-//! from there in another process.
+//! A handler that takes long and can be stopped at any time: it goes on in another process with what
+//! is left to do.
 //!
-//! A handler that does not listen is dropped when the grace time is over, and begins anew.
+//! A handler that does not listen is dropped when the grace time is over, and its message starts
+//! again.
 
 #![allow(clippy::print_stdout, reason = "an example is read on standard output")]
 
@@ -18,7 +19,7 @@ struct File {
     parts: u32,
 }
 
-/// How many parts of the file are there. A real service asks its storage.
+/// How many parts of the file are uploaded. A real service asks its storage.
 type Storage = Arc<AtomicU32>;
 
 async fn upload(file: Message<File>, storage: Storage) -> Result<(), Failure> {
@@ -29,12 +30,12 @@ async fn upload(file: Message<File>, storage: Storage) -> Result<(), Failure> {
             // A handler may also begin what it can finish within `file.time_left()`.
             () = &mut stopping => {
                 println!("{name} is left for later, {:?} before it would be dropped", file.time_left());
-                // This costs no attempt.
+                // The part under way is uploaded again. A defer costs no attempt.
                 return Err(Failure::defer(Duration::from_secs(10)));
             }
             () = upload_part() => {
-                let there = storage.fetch_add(1, Ordering::Relaxed) + 1;
-                println!("part {there} of {name} is there");
+                let uploaded = storage.fetch_add(1, Ordering::Relaxed) + 1;
+                println!("uploaded part {uploaded} of {name}");
             }
         }
     }

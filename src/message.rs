@@ -108,17 +108,18 @@ impl<T> Message<T> {
         self.delivery.ledger.deadline
     }
 
-    /// How long the handler may still run: the rest of `consume.handler_timeout` or, once the service
-    /// is asked to stop, of the part of `shutdown.grace` that is for handlers, if that is shorter.
-    /// After that it is dropped.
+    /// How long the handler may still run before it is dropped: the rest of
+    /// `consume.handler_timeout` or, once the service stops, of the part of `shutdown.grace` that is
+    /// for handlers, if that is shorter. In an ordered queue it is also dropped when its channel is
+    /// lost.
     pub fn time_left(&self) -> Duration {
         let ends_at = self.source.ends_at(self.began);
         ends_at.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()))
     }
 
-    /// Completes when the service is asked to stop. What the handler does not finish within
-    /// [`time_left`](Self::time_left) is dropped, and the message is delivered again. So a handler
-    /// that takes long can end between two steps instead, and go on from there at its next attempt.
+    /// Completes when the service stops. A handler that still runs when its
+    /// [`time_left`](Self::time_left) is over is dropped, and its message is delivered again. So one
+    /// that takes long can end early instead, and go on from there at its next attempt.
     ///
     /// ```
     /// use rehop::{Failure, Message};
@@ -131,7 +132,7 @@ impl<T> Message<T> {
     ///     let mut stopping = std::pin::pin!(file.stopping());
     ///     for part in parts_left(&file.body).await {
     ///         tokio::select! {
-    ///             // It costs no attempt to go on in another process.
+    ///             // The part under way is dropped, and uploaded again. A defer costs no attempt.
     ///             () = &mut stopping => return Err(Failure::defer(Duration::from_secs(10))),
     ///             uploaded = upload(part) => uploaded?,
     ///         }
@@ -142,9 +143,11 @@ impl<T> Message<T> {
     /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(upload_in_parts(file)).unwrap();
     /// # Ok::<(), std::io::Error>(())
     /// ```
+    ///
+    /// The future may be polled again after it has completed. In an ordered queue, the stop itself
+    /// costs each message that the process holds an attempt.
     pub fn stopping(&self) -> impl Future<Output = ()> + Send + 'static {
-        let shutdown = self.source.shutdown.clone();
-        async move { shutdown.requested().await }
+        self.source.shutdown.requested_for_long()
     }
 
     /// When the delivery before the first wait was seen. Until a message has waited, and always

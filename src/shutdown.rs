@@ -7,6 +7,9 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
+/// Longer than any service lives. The settings allow less.
+const LONGEST_GRACE: Duration = Duration::from_secs(365 * 24 * 3_600);
+
 /// Whether the service is to stop, and by when.
 #[derive(Debug, Clone)]
 pub(crate) struct Shutdown {
@@ -34,9 +37,15 @@ impl Shutdown {
         self.requested.cancelled().await;
     }
 
+    /// As [`requested`](Self::requested), and outlives this value.
+    pub(crate) fn requested_for_long(&self) -> impl Future<Output = ()> + Send + 'static {
+        self.requested.clone().cancelled_owned()
+    }
+
     /// When everything must be over.
     pub(crate) fn ends_at(&self) -> Instant {
-        *self.requested_at.get_or_init(Instant::now) + self.grace
+        let requested_at = *self.requested_at.get_or_init(Instant::now);
+        requested_at.checked_add(self.grace).unwrap_or(requested_at + LONGEST_GRACE)
     }
 
     /// Returns when the grace time is over.

@@ -182,7 +182,7 @@ async fn graceful_stop_finishes_the_running_order_and_leaves_the_next_to_the_bro
 async fn upload_leaves_the_rest_of_a_file_to_a_later_attempt() {
     let client = client(&["upload.files"]).await;
     let last = "stopped cleanly: handled 0, requeued 0, waited 1, parked 0";
-    check("upload", "TERM", &["part 1 of film is there"], last).await;
+    check("upload", "TERM", &["uploaded part 1 of film"], last).await;
     let left = client.drain("upload.files", 1, SOON).await.unwrap();
     assert!(left[0].text().contains("film"), "{left:?}");
 }

@@ -134,6 +134,3 @@ pub mod proof {}
 #[doc = links!()]
 #[doc = include_str!("changelog.md")]
 pub mod changelog {}
-
-#[cfg(test)]
-mod tests;

@@ -65,6 +65,17 @@ mod tests {
         }
     }
 
+    #[tokio::test]
+    async fn the_future_of_the_stop_may_be_polled_again() {
+        let shutdown = Shutdown::new(Duration::from_secs(30));
+        let mut stopping = std::pin::pin!(shutdown.requested_for_long());
+        assert!(futures_util::poll!(&mut stopping).is_pending());
+        shutdown.request();
+        for _ in 0..2 {
+            assert!(futures_util::poll!(&mut stopping).is_ready());
+        }
+    }
+
     #[test]
     fn an_attempt_is_the_last_if_none_is_left_or_the_deadline_is_before_the_end_of_the_wait() {
         let delays = Some(Backoff::List(vec![Duration::from_secs(10)]));

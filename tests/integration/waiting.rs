@@ -129,6 +129,34 @@ async fn producers_can_give_the_deadline_in_a_header_of_another_name_and_as_text
     assert_eq!(attempts_until_parked(&fixture, message).await, (0, "expired".to_owned()));
 }
 
+/// As producers in other languages write it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deadline_that_is_over_is_read_in_each_form_and_what_is_none_is_no_deadline() {
+    let fixture = Fixture::new("forms-of-expiry").await;
+    let forms = [
+        json!(1_600_000_000_000.25),
+        json!("1600000000000.75"),
+        json!("1.6e12"),
+        json!("2020-11-28T10:30:05.250Z"),
+        json!("2020-11-28T10:30:05.123456789+05:30"),
+    ];
+    let (run, seen) =
+        fixture.serve_noting(|message| message.header("form").is_some(), Ok(())).await;
+    for form in &forms {
+        let expired = fixture.to_queue().header("rehop-expires-at", form.clone());
+        fixture.client.publish(expired.header("form", 1)).await.unwrap();
+    }
+    let parked = fixture.drain_parked(forms.len()).await;
+    for message in parked {
+        assert_eq!(message.headers["rehop-reason"], json!("expired"), "{:?}", message.headers);
+    }
+    let unread = fixture.to_queue().header("rehop-expires-at", "tomorrow");
+    fixture.client.publish(unread).await.unwrap();
+    seen.reaches(1).await;
+    run.stop().await;
+    assert_eq!(seen.all(), [false], "only what has no deadline is attempted");
+}
+
 /// The broker itself would drop the message at the end of its `expiration` if it were still in the
 /// work queue.
 #[tokio::test(flavor = "multi_thread")]

@@ -19,7 +19,7 @@ pub struct Usage {
     /// How many there may be; `None` if there is no limit.
     pub limit: Option<u64>,
     /// Whether the limit is the least that there must be, as of free disk space.
-    pub is_least: bool,
+    pub is_minimum: bool,
     /// Whether the API tells whether there is a limit.
     pub is_known: bool,
     /// What tells the limit, if the API does not.
@@ -43,7 +43,7 @@ impl Usage {
             Told::At(limit) => (Some(limit), true),
         };
         let (what, remedy) = (what.into(), remedy.into());
-        Self { what, used, limit, is_least: false, is_known, told_by: None, remedy }
+        Self { what, used, limit, is_minimum: false, is_known, told_by: None, remedy }
     }
 
     /// A limit of a node, which the API does not tell (3.10, 4.0 and 4.3). One that is not set is
@@ -59,14 +59,14 @@ impl Usage {
     /// Of what there must be at least, an alarm tells.
     pub(super) fn is_near(&self) -> bool {
         let (Some(used), Some(limit)) = (self.used, self.limit) else { return false };
-        !self.is_least && used.saturating_mul(5) >= limit.saturating_mul(4)
+        !self.is_minimum && used.saturating_mul(5) >= limit.saturating_mul(4)
     }
 
     /// Whether nothing is left.
     pub(super) fn is_reached(&self) -> bool {
         let is_at_limit =
             matches!((self.used, self.limit), (Some(used), Some(limit)) if used >= limit);
-        !self.is_least && is_at_limit
+        !self.is_minimum && is_at_limit
     }
 }
 
@@ -79,7 +79,9 @@ impl fmt::Display for Usage {
             (false, _, None) => write!(f, "{used}, limit unknown"),
             (false, _, Some(told_by)) => write!(f, "{used}, limit unknown: {told_by}"),
             (true, None, _) => write!(f, "{used}, no limit"),
-            (true, Some(limit), _) if self.is_least => write!(f, "{used}, at least {limit} needed"),
+            (true, Some(limit), _) if self.is_minimum => {
+                write!(f, "{used}, at least {limit} needed")
+            }
             (true, Some(limit), _) => write!(f, "{used} of {limit}"),
         }
     }
@@ -192,7 +194,7 @@ fn of_node(node: &Node, connections: Option<&[ConnectionDetails]>) -> Vec<Usage>
             "see the broker's memory alarm",
         ),
         Usage {
-            is_least: true,
+            is_minimum: true,
             ..Usage::new(
                 format!("free disk space of node {name}, in bytes"),
                 node.disk_free,

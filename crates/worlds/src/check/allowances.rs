@@ -176,7 +176,11 @@ impl Checker<'_> {
             FaultKind::OneConsumer { .. } => {
                 self.scenario.processes + self.kills + self.scenario.faults.len()
             }
-            // Nothing that exists ends.
+            // Nothing that exists ends, unless another process takes the last channel at the same
+            // moment.
+            FaultKind::NoMoreChannels { .. } => {
+                usize::from(self.scenario.processes > 1 || self.kills > 0)
+            }
             FaultKind::NoMoreConnections { .. } => 0,
             _ => 1,
         });
