@@ -68,7 +68,8 @@ impl Worker {
                         session.finish().await;
                         return Ok(());
                     };
-                    has_consumed |= session.has_consumed;
+                    // A get may have brought a message before there was a subscription.
+                    has_consumed |= session.has_consumed || session.has_taken;
                     let is_refused =
                         matches!(error, Error::Refused { .. } | Error::UnsuitableQueue { .. });
                     if !has_consumed && is_refused {
