@@ -328,8 +328,8 @@ impl Telemetry {
 }
 
 /// An exporter to this endpoint, for spans of this service that were recorded already. A
-/// developer's `OTEL_*` variables are for other services: `tests/scripts/jaeger` unsets them, because
-/// the SDK reads some itself.
+/// developer's `OTEL_*` variables are for other services: `tests/scripts/jaeger` unsets them,
+/// because the SDK reads some itself.
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test may panic, and so may its helpers")]
 pub(super) fn exporter_for_tests(endpoint: &str, service: &str) -> impl SpanExporter + use<> {
