@@ -155,8 +155,8 @@ semver: ## compare the public API with the newest release, or with the git revis
 # The same assertions run in `make test`, on answers that are made by Jaeger's rules.
 .PHONY: jaeger
 jaeger: toolchain ## play the documented scenes in a real Jaeger, and compare what its API answers; REHOP_TEST_JAEGER_URL names it
-	@test -n "$${REHOP_TEST_JAEGER_URL:-}" || { echo 'make jaeger needs a real Jaeger. `docker compose -f observability/compose.yaml up --wait` starts one; then set REHOP_TEST_JAEGER_URL=http://127.0.0.1:16686, the address of its page, and, unless it takes OTLP over HTTP on port 4318 of that host, REHOP_TEST_JAEGER_OTLP=http://host:port' >&2; exit 1; }
-	@$(VERDICT) jaeger $(CARGO) test --locked -p rehop --all-features --lib -- --exact --nocapture telemetry::jaeger::a_real_jaeger_shows_the_documented_scenes
+	@test -n "$${REHOP_TEST_JAEGER_URL:-}" || { echo 'make jaeger needs a real Jaeger. `docker compose -f observability/compose.yaml up --wait jaeger` starts one; then set REHOP_TEST_JAEGER_URL=http://127.0.0.1:16686, the address of its page, and, unless it takes OTLP over HTTP on port 4318 of that host, REHOP_TEST_JAEGER_OTLP=http://host:port' >&2; exit 1; }
+	@$(VERDICT) jaeger tests/scripts/jaeger $(CARGO)
 
 # A service may embed the library without TLS, with its defaults, or with everything. FEATURES=all
 # tries each feature of each package.

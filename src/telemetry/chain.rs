@@ -75,8 +75,10 @@ impl Chain {
             baggage,
         };
         match origin {
-            Some(origin) if now.since(since) > max_age => chain.splits(origin, previous, now),
-            Some(origin) => chain.continues(origin, previous, delivery, recorded),
+            Some(origin) if now.since(since) > max_age => {
+                chain.continue_in_new_trace(origin, previous, now)
+            }
+            Some(origin) => chain.continue_in_trace(origin, previous, delivery, recorded),
             None => {
                 let (id, at) = (delivery.properties.message_id(), *delivery.properties.timestamp());
                 let trace = ids::of_message(queue, id.as_ref().map(|id| id.as_str()), at);
@@ -89,7 +91,12 @@ impl Chain {
 
     /// It goes on in a new trace, which links to the old one. Several processes may begin it: each
     /// that gets this copy before the next one is written.
-    fn splits(&mut self, origin: SpanContext, previous: Option<SpanContext>, now: Timestamp) {
+    fn continue_in_new_trace(
+        &mut self,
+        origin: SpanContext,
+        previous: Option<SpanContext>,
+        now: Timestamp,
+    ) {
         let old =
             [origin.trace_id().to_bytes().to_vec(), self.since.as_millis().to_be_bytes().to_vec()];
         let last = previous
@@ -101,7 +108,7 @@ impl Chain {
     }
 
     /// It goes on in its trace.
-    fn continues(
+    fn continue_in_trace(
         &mut self,
         origin: SpanContext,
         previous: Option<SpanContext>,

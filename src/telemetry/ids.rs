@@ -113,7 +113,8 @@ pub(crate) fn build(
     match origin {
         Some(origin) => {
             let parent = parent.with_remote_span_context(origin.clone());
-            // It has a parent now, which no span links to.
+            // `origin` is now its parent, and Jaeger does not show a span that links to its parent
+            // as its child.
             let is_other = |link: &Link| link.span_context.span_id() != origin.span_id();
             builder.links.iter_mut().for_each(|links| links.retain(is_other));
             parent.with_span(tracer.build_with_context(builder, &parent))

@@ -2,7 +2,7 @@
 //! warnings, and the searches that find them.
 //!
 //! Without `REHOP_TEST_JAEGER_URL` the answers are made here from the scenes' spans, by Jaeger's
-//! rules: no Jaeger has given them. With it, a real Jaeger gets the spans, and is asked.
+//! rules: none were recorded from a Jaeger. With it, a real Jaeger gets the spans, and is asked.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic, and so may its helpers")]
 
@@ -17,6 +17,7 @@ use opentelemetry_sdk::trace::{SpanData, SpanExporter as _};
 use serde_json::{Value, json};
 
 use super::clocks::doubted;
+use super::names::WAS_PARKED;
 use super::otlp;
 use super::rows::Row;
 use super::scenes::{self, End, PUBLISH, WAIT, as_rows, drawn, is_documented, timed, traced};
@@ -27,7 +28,7 @@ use crate::retry::decision::Reason;
 const URL: &str = "REHOP_TEST_JAEGER_URL";
 const OTLP: &str = "REHOP_TEST_JAEGER_OTLP";
 
-/// What `rehop.was_parked` says in the scene's traces, and their spans.
+/// The values of `rehop.was_parked` in the scene, and the spans of each trace.
 type Scene = (&'static [bool], Vec<Vec<SpanData>>);
 
 /// The scenes of the documentation, in traces that are new with each scene and run.
@@ -35,6 +36,8 @@ fn played() -> Vec<Scene> {
     let play = |found, message: BasicProperties, ends: &[End]| -> Scene {
         let has_context = message.headers().is_some();
         let mut traces = scenes::played(message, ends);
+        // Without a context, each delivery that came back has a trace of its own.
+        assert_eq!(traces.len(), if has_context { 1 } else { ends.len() - 1 });
         if has_context {
             let publish = publish(&traces[0]);
             traces[0].insert(0, publish);
@@ -59,7 +62,7 @@ fn publish(trace: &[SpanData]) -> SpanData {
     let begin = trace.iter().map(|span| span.start_time).min().unwrap();
     let mut publish = trace[0].clone();
     let id = SpanId::from(u64::from_str_radix(PUBLISH, 16).unwrap());
-    publish.span_context = of_trace(&publish.span_context, trace[0].span_context.trace_id(), id);
+    publish.span_context = in_trace(&publish.span_context, trace[0].span_context.trace_id(), id);
     publish.parent_span_id = SpanId::INVALID;
     publish.span_kind = SpanKind::Producer;
     publish.name = "publish shop:order.created".into();
@@ -72,7 +75,7 @@ fn publish(trace: &[SpanData]) -> SpanData {
     publish
 }
 
-fn of_trace(context: &SpanContext, trace: TraceId, span: SpanId) -> SpanContext {
+fn in_trace(context: &SpanContext, trace: TraceId, span: SpanId) -> SpanContext {
     let (flags, state) = (context.trace_flags(), context.trace_state().clone());
     SpanContext::new(trace, span, flags, context.is_remote(), state)
 }
@@ -80,14 +83,14 @@ fn of_trace(context: &SpanContext, trace: TraceId, span: SpanId) -> SpanContext 
 fn move_to_another_trace(span: &mut SpanData, salt: u128) {
     let moved = |context: &SpanContext| {
         let trace = u128::from_be_bytes(context.trace_id().to_bytes()) ^ salt;
-        of_trace(context, TraceId::from(trace), context.span_id())
+        in_trace(context, TraceId::from(trace), context.span_id())
     };
     span.span_context = moved(&span.span_context);
     span.links.links.iter_mut().for_each(|link| link.span_context = moved(&link.span_context));
 }
 
 /// What the API answers for one trace, as Jaeger makes it of OTLP.
-fn made(trace: &[SpanData]) -> Value {
+fn answer_for(trace: &[SpanData]) -> Value {
     let all: Vec<_> = trace.iter().map(timed).collect();
     let doubted = doubted(&all);
     let id = trace[0].span_context.trace_id().to_string();
@@ -167,6 +170,7 @@ fn assert_answers(
     for (was_parked, traces) in scenes {
         for (number, spans) in traces.iter().enumerate() {
             let answer = trace(spans);
+            assert_eq!(answer["data"].as_array().map(Vec::len), Some(1), "{answer:#}");
             let answered = answer["data"][0]["spans"].as_array().unwrap();
             assert_eq!(answered.len(), spans.len(), "{answer:#}");
             for span in answered {
@@ -189,62 +193,99 @@ fn assert_answers(
 }
 
 fn ids(answer: &Value) -> BTreeSet<String> {
-    let traces = answer["data"].as_array().unwrap().iter();
-    traces.map(|trace| trace["traceID"].as_str().unwrap().to_owned()).collect()
+    let traces = answer["data"].as_array().into_iter().flatten();
+    traces.filter_map(|trace| trace["traceID"].as_str()).map(str::to_owned).collect()
+}
+
+/// The traces with a span that has `rehop.was_parked` so.
+fn with_was_parked(spans: &[SpanData], value: bool) -> BTreeSet<String> {
+    let has_it = |span: &&SpanData| {
+        let is_it = |it: &KeyValue| it.key.as_str() == WAS_PARKED && it.value == value.into();
+        span.attributes.iter().any(is_it)
+    };
+    spans.iter().filter(has_it).map(|span| span.span_context.trace_id().to_string()).collect()
+}
+
+/// The times between which a search finds the spans, in microseconds: a second more on each side.
+fn searched(spans: &[SpanData]) -> [i128; 2] {
+    let start = spans.iter().map(|span| nanos(span.start_time)).min().unwrap();
+    let end = spans.iter().map(|span| nanos(span.end_time)).max().unwrap();
+    [start / 1000 - 1_000_000, end / 1000 + 1_000_000]
+}
+
+/// A variable's value. One that is empty is not set.
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.trim().is_empty())
+}
+
+/// Where that Jaeger takes OTLP unless it is told otherwise.
+fn otlp_beside(url: &str) -> String {
+    let parsed = reqwest::Url::parse(url);
+    let mut otlp = parsed.unwrap_or_else(|error| panic!("{URL}={url}: {error}"));
+    otlp.set_port(Some(4318)).unwrap_or_else(|()| panic!("{URL}={url} has no port"));
+    otlp.origin().ascii_serialization()
+}
+
+fn get(url: &str) -> Value {
+    let answer = reqwest::blocking::get(url).and_then(reqwest::blocking::Response::text);
+    let answer = answer.unwrap_or_else(|error| panic!("{url}: {error}"));
+    serde_json::from_str(&answer).unwrap_or_else(|error| panic!("{url}: {error}: {answer}"))
+}
+
+/// What Jaeger answers once this is enough: it stores what it has taken some time later.
+fn answer_of(url: &str, is_enough: impl Fn(&Value) -> bool) -> Value {
+    let mut answer = get(url);
+    for _ in 0..300 {
+        if is_enough(&answer) {
+            return answer;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+        answer = get(url);
+    }
+    panic!("{url} is incomplete after 30 s: {answer:#}")
 }
 
 #[test]
 fn the_documented_scenes_read_the_same_in_answers_in_the_form_of_jaegers_api() {
     let scenes = played();
-    let answers: Vec<_> = scenes.iter().flat_map(|(_, traces)| traces).map(|it| made(it)).collect();
+    let answers: Vec<_> =
+        scenes.iter().flat_map(|(_, traces)| traces).map(|it| answer_for(it)).collect();
     let search = |value| {
         let is_found = |answer: &&Value| {
             let spans = answer["data"][0]["spans"].as_array().unwrap();
-            spans.iter().any(|span| has_tag(span, "rehop.was_parked", value))
+            spans.iter().any(|span| has_tag(span, WAS_PARKED, value))
         };
         answers.iter().filter(is_found).flat_map(ids).collect()
     };
-    assert_answers(&scenes, made, search);
+    assert_answers(&scenes, answer_for, search);
 }
 
 #[test]
 fn a_real_jaeger_shows_the_documented_scenes() {
-    let Ok(url) = std::env::var(URL) else {
+    let Some(url) = variable(URL) else {
         eprintln!("NOT TRIED: a real Jaeger; `make jaeger` says what to set");
         return;
     };
-    let otlp = std::env::var(OTLP).unwrap_or_else(|_| {
-        let mut otlp = reqwest::Url::parse(&url).unwrap();
-        otlp.set_port(Some(4318)).unwrap();
-        otlp.origin().ascii_serialization()
-    });
+    let otlp = variable(OTLP).unwrap_or_else(|| otlp_beside(&url));
     let service = format!("rehop-scenes-{:08x}", random::<u32>());
     let (scenes, url) = (played(), url.trim_end_matches('/'));
-    let exporter = otlp::exporter_for_tests(&otlp, &super::resource(&service, None));
+    let exporter = otlp::exporter_for_tests(&otlp, &service);
     let spans: Vec<_> = scenes.iter().flat_map(|(_, traces)| traces.concat()).collect();
     // The blocking client has the answer when it returns.
-    exporter.export(spans).now_or_never().unwrap().unwrap();
-    let get = |path: String| -> Value {
-        let answer = reqwest::blocking::get(format!("{url}{path}")).unwrap();
-        serde_json::from_str(&answer.text().unwrap()).unwrap()
-    };
+    let exported = exporter.export(spans.clone()).now_or_never().unwrap();
+    exported.unwrap_or_else(|error| panic!("{otlp}: {error}"));
     let trace = |spans: &[SpanData]| {
-        let path = format!("/api/traces/{}", spans[0].span_context.trace_id());
-        // Jaeger stores what it has taken some time later.
-        for _ in 0..300 {
-            let answer = get(path.clone());
-            if answer["data"][0]["spans"].as_array().is_some_and(|it| it.len() >= spans.len()) {
-                return answer;
-            }
-            std::thread::sleep(Duration::from_millis(100));
-        }
-        panic!("{path} has fewer than {} spans after 30 s: {:#}", spans.len(), get(path.clone()))
+        let url = format!("{url}/api/traces/{}", spans[0].span_context.trace_id());
+        let stored = |answer: &Value| answer["data"][0]["spans"].as_array().map_or(0, Vec::len);
+        answer_of(&url, |answer| stored(answer) >= spans.len())
     };
-    // The search finds what is stored.
-    scenes.iter().flat_map(|(_, traces)| traces).for_each(|spans| drop(trace(spans)));
+    let [start, end] = searched(&spans);
     let search = |value: bool| {
-        let tags = format!("%7B%22rehop.was_parked%22%3A%22{value}%22%7D");
-        ids(&get(format!("/api/traces?service={service}&lookback=1h&limit=100&tags={tags}")))
+        let tags = format!("%7B%22{WAS_PARKED}%22%3A%22{value}%22%7D");
+        let times = format!("start={start}&end={end}");
+        let url = format!("{url}/api/traces?service={service}&{times}&limit=100&tags={tags}");
+        let expected = with_was_parked(&spans, value);
+        ids(&answer_of(&url, |answer| expected.is_subset(&ids(answer))))
     };
     assert_answers(&scenes, trace, search);
 }

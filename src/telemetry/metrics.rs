@@ -9,6 +9,7 @@ use opentelemetry::{KeyValue, global};
 
 use super::names;
 use super::values::Values;
+use crate::retry::ledger::{MAX_CLASS_BYTES, cut};
 use crate::retry::outcome::Outcome;
 
 /// The buckets that the semantic conventions recommend for durations.
@@ -222,7 +223,9 @@ impl QueueMetrics {
             None => self.instruments.process.record(seconds, &self.processed),
             Some(error_type) => {
                 let [system, operation, queue] = self.processed.clone();
-                let error_type = KeyValue::new(names::ERROR_TYPE, self.classes.bounded(error_type));
+                // As in spans: a service may take a text for a class.
+                let class = self.classes.bounded(cut(error_type, MAX_CLASS_BYTES));
+                let error_type = KeyValue::new(names::ERROR_TYPE, class);
                 self.instruments.process.record(seconds, &[system, operation, queue, error_type]);
             }
         }

@@ -88,8 +88,8 @@
 //! | `park <queue>: <reason>` | client | the copy to the parked queue, until the confirm, or a reject that does the same |
 //! | `ack`, `reject`, `nack <queue>` | client | a settlement that failed. Others have no span: the attempt's outcome tells |
 //! | `died? <queue> #<n>` | client | the next delivery of a message that may have killed its process in attempt n; ends with `, parked unless answered` if the broker delivers it for the last time |
-//! | `parked until the replay: <queue>` | internal | the time a message spent in the parked queue before an operator sent it back. Also `stray` or `discarded`, by where it was; and `until the edit`, `the discard` or `the restore` |
-//! | `replay`, `edit`, `discard`, `restore <parked queue>` | internal | an operator's run |
+//! | `parked until the replay: <queue>` | internal | the time a message spent in the parked queue before an operator sent it back. Also `stray` or `discarded`, by where it was; and `until the edit`, `the discard` or `the restore`. Each run names 50 queues; the rest is `_OTHER` |
+//! | `replay`, `edit`, `discard`, `restore <the queue they rested in>` | internal | an operator's run |
 //!
 //! A delay is named if the policy has no more than eight and this is one of them; otherwise the
 //! name says `less than a second`, `seconds`, `minutes`, `hours` or `days`.
@@ -151,7 +151,7 @@
 //! | `rehop.matched`, `.sent`, `.stayed` | an operator's run; an edit without `stayed` | how many messages were selected, were sent or moved, and could not be |
 //! | `rehop.handled`, `.parked_again`, `.unknown` | replay | what is known to have become of those that were sent |
 //! | `rehop.stopped` | replay, discard and restore, if stopped | why it ended before everything was moved |
-//! | `error.type` | each that failed | the failure's class; `expired`, `channel_closed`, `timeout`, `unpublishable`, `stopped`, `unconfirmed`, `unanswered`, `cancelled`; `failed` on an operator's run |
+//! | `error.type` | each that failed | the failure's class, truncated to 128 bytes, as in metrics; `expired`, `channel_closed`, `timeout`, `unpublishable`, `stopped`, `unconfirmed`, `unanswered`, `cancelled`; `failed` on an operator's run |
 //! | `messaging.message.id` | all about one message that has one | |
 //! | other `messaging.*`, `server.*` | all; `server.*` of a service or publisher with one address | as the semantic conventions 1.44.0 have it; `messaging.destination.template` is the work queue |
 //!

@@ -11,9 +11,7 @@ use super::{names, propagation, spans};
 use crate::clock;
 use crate::retry::ledger::{MAX_MESSAGE_BYTES, cut};
 use crate::settings::address::Server;
-
-/// The longest text that AMQP has a name for.
-const MAX_SHORT_STRING: usize = 255;
+use crate::wire::stand_in::MAX_SHORT_STRING;
 
 /// From the call until the confirm. It ends when it is dropped.
 pub(crate) struct PublishSpan {

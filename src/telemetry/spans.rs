@@ -388,7 +388,7 @@ const fn end(outcome: Outcome) -> Option<&'static str> {
     }
 }
 
-/// What searches find a chain by that ended so.
+/// The attributes by which a search finds a chain that ended this way.
 fn ended_as(end: &'static str) -> [KeyValue; 2] {
     [KeyValue::new(names::END, end), KeyValue::new(names::WAS_PARKED, end == PARKED)]
 }

@@ -5,12 +5,11 @@ use std::sync::{Arc, Mutex};
 
 use crate::lock::lock;
 use crate::retry::ledger::cut;
+use crate::wire::stand_in::MAX_SHORT_STRING;
 
 /// How many values are told apart. Without a limit, a service that puts ids where a name is meant
 /// would create series without bound.
 const MOST: usize = 50;
-/// Longer values are cut off: a service may take a text for a class.
-const MAX_BYTES: usize = 255;
 /// The semantic conventions' name for the rest.
 const OTHER: &str = "_OTHER";
 
@@ -19,9 +18,9 @@ const OTHER: &str = "_OTHER";
 pub struct Values(Arc<Mutex<HashSet<String>>>);
 
 impl Values {
-    /// This value, or `_OTHER` if there are many others already.
+    /// This value, cut off where a name in AMQP ends, or `_OTHER` if there are many others already.
     pub fn bounded(&self, value: &str) -> String {
-        let value = cut(value, MAX_BYTES);
+        let value = cut(value, MAX_SHORT_STRING);
         let mut values = lock(&self.0);
         if values.contains(value) || (values.len() < MOST && values.insert(value.to_owned())) {
             return value.to_owned();

@@ -34,7 +34,7 @@ pub(crate) fn may_be_stand_in(text: &[u8]) -> bool {
     text.contains(&b'\\')
 }
 
-/// The longest short string.
+/// The most bytes in an AMQP short string.
 pub(crate) const MAX_SHORT_STRING: usize = 255;
 
 /// FNV-1a, which must stay the same in all versions: parked messages contain stand-ins.

@@ -36,12 +36,17 @@ fn mended(follow: Duration) -> EditRequest {
 
 /// Puts a message with this producer's context to rest by this exchange.
 async fn rest(fixture: &Fixture, producer: &Producer, exchange: &str, return_to: &str) {
+    let message = at_rest(fixture, producer, exchange, return_to);
+    fixture.client.publish(message).await.unwrap();
+}
+
+/// That message. Its trace is recorded.
+fn at_rest(fixture: &Fixture, producer: &Producer, exchange: &str, return_to: &str) -> Publish {
     crate::set_up();
     let exchange = fixture.namespace.exchange(exchange);
     let message = Publish { exchange, ..producer.message(fixture) };
     let message = message.message_id("m-7");
-    let message = message.header("rehop-chain-id", "seven").header("rehop-return-to", return_to);
-    fixture.client.publish(message).await.unwrap();
+    message.header("rehop-chain-id", "seven").header("rehop-return-to", return_to)
 }
 
 /// The run's only span and the message's, after the checks that hold for each.
@@ -147,14 +152,16 @@ async fn a_replay_and_an_edit_say_in_the_messages_trace_who_sent_it_back_and_the
 async fn a_discard_and_a_restore_say_so_in_the_messages_trace_and_leave_its_headers_as_they_are() {
     let (fixture, producer) = (Fixture::new("discard").await, Producer::new());
     fixture.declare().await;
-    rest(&fixture, &producer, "park", "").await;
+    let parked_at = 1_700_000_000_000_u64;
+    let message = at_rest(&fixture, &producer, "park", "").header("rehop-parked-at", parked_at);
+    fixture.client.publish(message).await.unwrap();
     fixture.has_depth(&fixture.parked(), 1).await;
     let operator = Parked::open(&fixture.settings, Place::queue(&fixture.queue)).unwrap();
     let mut discard = DiscardRequest::default();
     (discard.who, discard.why) = (Some("Ada".to_owned()), Some("ticket 7".to_owned()));
     let discarded = operator.discard(&discard, |_| {}, pending()).await.unwrap();
     let places = [fixture.parked(), fixture.namespace.queue("discarded")];
-    let (run, _) = sent("discard", (&places[0], &fixture.queue), &producer).await;
+    let (run, before) = sent("discard", (&places[0], &fixture.queue), &producer).await;
     for (key, expected) in [
         ("rehop.replay_run", discarded.run.as_str()),
         ("rehop.selection", "all"),
@@ -171,6 +178,8 @@ async fn a_discard_and_a_restore_say_so_in_the_messages_trace_and_leave_its_head
     bin.restore(&restore, |_| {}, pending()).await.unwrap();
     let (_, rest) = sent("restore", (&places[1], &fixture.queue), &producer).await;
     assert!(!is_failed(&rest), "{rest:?}");
+    assert_eq!(before.start_time_unix_nano, parked_at * 1_000_000);
+    assert!(rest.start_time_unix_nano > before.start_time_unix_nano, "{before:?}, {rest:?}");
     let back = fixture.client.drain(&fixture.parked(), 1, SOON).await.unwrap();
     let headers = &back[0].headers;
     assert_eq!(headers["traceparent"], producer.traceparent());

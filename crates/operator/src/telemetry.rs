@@ -66,7 +66,8 @@ impl RunSpan {
         shared.extend(about.was_parked.map(|it| KeyValue::new(names::WAS_PARKED, it)));
         let name = format!("{} until the {}", about.rests_as, about.operation);
         let ends = (about.rests_as, about.ends);
-        Self { context, started, tracer: RestTracer { tracer, name, ends, run, shared } }
+        let queues = Values::default();
+        Self { context, started, tracer: RestTracer { tracer, name, queues, ends, run, shared } }
     }
 
     /// Makes the spans of the messages.
@@ -90,7 +91,7 @@ impl Run {
         );
     }
 
-    /// It ended before it had sent everything.
+    /// It ended before it had moved everything.
     pub(crate) fn stopped(&self, why: String) {
         self.context
             .span()
@@ -114,6 +115,9 @@ impl Drop for Run {
 pub(crate) struct RestTracer {
     tracer: BoxedTracer,
     name: String,
+    /// Bounds how many names spans have: messages say where they belong, and anyone may have
+    /// written a message.
+    queues: Values,
     /// How a chain has ended, and how it ends when its message is moved, if this ends it.
     ends: (&'static str, Option<&'static str>),
     run: SpanContext,
@@ -142,13 +146,12 @@ impl RestTracer {
             KeyValue::new(names::CHAIN_ID, resting.chain.to_owned()),
             KeyValue::new(names::REASON, resting.reason.to_owned()),
         ]);
-
         let id = resting.trace.message_id.map(str::to_owned);
         attributes.extend(id.map(|id| KeyValue::new(names::MESSAGE_ID, id)));
         let name = match resting.trace.queue {
             // Nothing in a stray message may tell where it belongs.
             "" => self.name.clone(),
-            queue => format!("{}: {}", self.name, rested::one_line(queue)),
+            queue => format!("{}: {}", self.name, rested::one_line(&self.queues.bounded(queue))),
         };
         let builder = SpanBuilder::from_name(name)
             .with_kind(SpanKind::Internal)

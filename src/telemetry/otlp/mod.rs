@@ -327,17 +327,16 @@ impl Telemetry {
     }
 }
 
-/// An exporter to this endpoint, for spans that were recorded already.
+/// An exporter to this endpoint, for spans of this service that were recorded already. A
+/// developer's `OTEL_*` variables are for other services: `tests/scripts/jaeger` unsets them,
+/// because the SDK reads some itself.
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test may panic, and so may its helpers")]
-pub(super) fn exporter_for_tests(
-    endpoint: &str,
-    resource: &opentelemetry_sdk::Resource,
-) -> impl SpanExporter + use<> {
-    let environment = Environment::of_the_process();
+pub(super) fn exporter_for_tests(endpoint: &str, service: &str) -> impl SpanExporter + use<> {
+    let environment = Environment(|_: &str| None);
     let mut exporters = Exporters::new(&environment, Some(endpoint), Arc::default());
     let mut exporter = exporters.spans().unwrap().unwrap();
-    exporter.set_resource(resource);
+    exporter.set_resource(&resource::of(&environment, service, None));
     exporter
 }
 

@@ -316,13 +316,18 @@ impl ParkedMessage {
     }
 
     /// Since when it rests at the latest. The broker writes whole seconds, in the last of which the
-    /// message was still delivered and failed.
+    /// message was still delivered and failed. A discarded message rests since the discard.
     fn rests_since(&self, properties: &BasicProperties) -> Option<Timestamp> {
         const SECOND: Duration = Duration::from_secs(1);
-        let parked_at = self.parked_at?;
-        let death = read(properties, "").deaths.into_iter().next().and_then(|death| death.at);
-        let rounded = if death == Some(parked_at) { parked_at + SECOND } else { parked_at };
-        Some(self.history.last().map_or(rounded, |error| rounded.max(error.at)))
+        let at_rest = read(properties, "");
+        let death = at_rest.deaths.first().and_then(|death| death.at);
+        let parked = self.parked_at.map(|at| {
+            let rounded = if death == Some(at) { at + SECOND } else { at };
+            self.history.last().map_or(rounded, |error| rounded.max(error.at))
+        });
+        // Without the discard, the header is not believed.
+        let discarded = self.discard_run.as_ref().and(at_rest.discarded_at);
+        parked.max(discarded)
     }
 }
 
@@ -398,6 +403,26 @@ mod tests {
         // Another host's clock is ahead.
         let ahead = second * 1000 + 5_000;
         assert_eq!(since(second * 1000, ahead, death(second)), Some(at(ahead)));
+    }
+
+    #[test]
+    fn a_discarded_message_rests_since_the_discard() {
+        use lapin::types::{AMQPValue, FieldTable};
+        use rehop::internals::names::DISCARDED_AT;
+        let at = |millis| Some(Timestamp::from_millis(millis));
+        let (parked, discarded) = (1_700_000_000_000, 1_700_000_060_000);
+        let mut headers = FieldTable::default();
+        headers.insert(DISCARDED_AT.into(), AMQPValue::LongLongInt(discarded));
+        let properties = BasicProperties::default().with_headers(headers);
+        let since = |parked_at, discard_run: Option<&str>| {
+            let discard_run = discard_run.map(str::to_owned);
+            let message = ParkedMessage { parked_at, discard_run, ..sample() };
+            message.resting("orders", &properties).since
+        };
+        assert_eq!(since(at(parked), Some("run")), at(discarded));
+        assert_eq!(since(None, Some("run")), at(discarded));
+        // A producer has written the header.
+        assert_eq!(since(at(parked), None), at(parked));
     }
 
     #[test]
