@@ -102,8 +102,8 @@ impl Topology {
             let mut outcomes = stream::iter(alone).buffer_unordered(at_once);
             while let Some(outcome) = outcomes.next().await {
                 failures.extend(outcome?);
-                // There may be room for one.
-                if at_once == 1 {
+                // There may be no room for more.
+                if at_once <= 2 {
                     tokio::time::sleep(STILL_COUNTED).await;
                 }
             }

@@ -29,6 +29,9 @@ use crate::lock::lock;
 /// How long the broker may take to admit a channel that is only tried.
 const TRIAL_LIMIT: Duration = Duration::from_secs(1);
 
+/// How long a channel waits for its turn near a limit. Others may wait for it.
+const TURN_LIMIT: Duration = Duration::from_secs(10);
+
 /// The most channels that are tried at the same time.
 const MOST_TRIED: usize = 8;
 
@@ -171,11 +174,6 @@ impl Scout {
         Ok((place, consumed))
     }
 
-    /// Counts a queue as consumed again.
-    pub(crate) fn consumed(&self) -> Consumed {
-        self.places.consumed()
-    }
-
     /// A place for a channel that is to stay on another connection, with something to lose. Nothing
     /// else of this service opens a channel until it is used or dropped.
     ///
@@ -194,7 +192,7 @@ impl Scout {
         let _turn = match self.known_limit() {
             // A look may have the only channel.
             Some(limit) => {
-                let turn = tokio::time::timeout(self.answer_timeout(), self.turn.lock()).await;
+                let turn = tokio::time::timeout(TURN_LIMIT, self.turn.lock()).await;
                 Some(turn.map_err(|_| limit)?)
             }
             None => None,

@@ -99,8 +99,7 @@ pub(crate) struct Session<'a> {
     queue: &'a WorkQueue,
     pub(crate) connection: Arc<dyn Connection>,
     channel: Arc<dyn Channel>,
-    /// None while the subscription has ended and the queue is declared again.
-    consumed: Option<Consumed>,
+    _consumed: Consumed,
     settling_channel: Arc<SettlingChannel>,
     subscriptions: Subscriptions,
     take: watch::Receiver<Take>,
@@ -141,7 +140,7 @@ impl<'a> Session<'a> {
             connection,
             settling_channel: SettlingChannel::new(channel.clone()),
             channel,
-            consumed: Some(consumed),
+            _consumed: consumed,
             subscriptions: Subscriptions::default(),
             take: queue.intake.take(queue.index),
             arrived: Vec::new(),

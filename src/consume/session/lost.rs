@@ -85,10 +85,7 @@ impl Session<'_> {
         self.queue.context.not_consuming(Some(&error));
         self.is_consuming = false;
         self.is_taken_back = is_timeout;
-        // It must not keep itself from being declared.
-        self.consumed = None;
         self.declare_again().await?;
-        self.consumed = Some(self.queue.keeper.scout().consumed());
         self.is_taken_back = false;
         Ok(())
     }
