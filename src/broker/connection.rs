@@ -9,8 +9,8 @@ use tokio::time::{Instant, timeout};
 
 use crate::broker::client::Connection;
 use crate::broker::dial::{Dial, dialer};
+use crate::broker::given_up_channels::ClosesGivenUp;
 use crate::broker::open::open;
-use crate::broker::opening::Opening;
 use crate::broker::rotation::Rotation;
 use crate::error::{Error, Limit};
 use crate::lock::lock;
@@ -148,7 +148,7 @@ impl Link {
             match opening.await {
                 Ok(connection) => {
                     tracing::info!(broker = %address, connection = %self.name, "connected");
-                    return Ok((index, Opening::on(connection)));
+                    return Ok((index, ClosesGivenUp::on(connection)));
                 }
                 Err(error) => tried.push(error),
             }

@@ -96,8 +96,7 @@ impl Scout {
     }
 
     /// How many of so many channels to open at the same time. Where a refusal would cost another
-    /// connection, no more than what a queue that is consumed needs besides its own: one, and a
-    /// look.
+    /// connection, two at most.
     pub(crate) fn at_once(&self, wanted: usize) -> usize {
         match (self.is_narrow(), self.works_elsewhere()) {
             (true, _) => 1,
@@ -166,8 +165,8 @@ impl Scout {
     ///
     /// # Errors
     ///
-    /// As [`place`](Self::place); but while no other queue is consumed, a limit that is only known
-    /// from before is tried again.
+    /// As [`place`](Self::place); but while no queue is consumed, or fewer than before the last
+    /// refusal, a limit that is only known from before keeps none from being consumed.
     pub(crate) async fn place_to_consume(&self) -> Result<(Place, Consumed), Error> {
         let place = self.place_with(|| self.is_at_risk()).await?;
         let consumed = self.places.consumed();

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
+use rehop::telemetry::Telemetry;
 use rehop_testing::eventually;
 use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
@@ -38,6 +39,20 @@ const ROUND: usize = 2_000;
 /// Each message makes two spans.
 const QUEUE: usize = 512;
 
+/// A collector, what exports to it, and what is logged of that.
+fn exporting() -> (Collector, Telemetry, Log<String>) {
+    let (collector, said) = (Collector::start(), Log::default());
+    let builder =
+        rehop::telemetry::builder("orders").endpoint(collector.url()).without_subscriber();
+    let telemetry = builder.init().unwrap();
+    tracing_subscriber::registry()
+        .with(telemetry.layer())
+        .with(Said(said.clone()))
+        .with(EnvFilter::new("info,lapin=off"))
+        .init();
+    (collector, telemetry, said)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_collector_that_dies_and_returns_does_not_slow_the_consumer_down() {
     let variables = [
@@ -54,15 +69,7 @@ async fn a_collector_that_dies_and_returns_does_not_slow_the_consumer_down() {
     {
         return;
     }
-    let (collector, said) = (Collector::start(), Log::default());
-    let builder =
-        rehop::telemetry::builder("orders").endpoint(collector.url()).without_subscriber();
-    let telemetry = builder.init().unwrap();
-    tracing_subscriber::registry()
-        .with(telemetry.layer())
-        .with(Said(said.clone()))
-        .with(EnvFilter::new("info,lapin=off"))
-        .init();
+    let (collector, telemetry, said) = exporting();
     let fixture = Fixture::new("outage").await;
     let handled = Arc::new(AtomicUsize::new(0));
     let counter = handled.clone();
@@ -142,15 +149,7 @@ async fn a_collector_that_refuses_everything_holds_nothing_up_and_is_told_of_onc
     if !alone(test, &variables).await {
         return;
     }
-    let (collector, said) = (Collector::start(), Log::default());
-    let builder =
-        rehop::telemetry::builder("orders").endpoint(collector.url()).without_subscriber();
-    let telemetry = builder.init().unwrap();
-    tracing_subscriber::registry()
-        .with(telemetry.layer())
-        .with(Said(said.clone()))
-        .with(EnvFilter::new("info,lapin=off"))
-        .init();
+    let (collector, telemetry, said) = exporting();
     let fixture = Fixture::new("refused").await;
     let handled = Log::default();
     let log = handled.clone();

@@ -56,7 +56,7 @@ impl Usage {
 
     /// Whether a fifth or less is left.
     ///
-    /// Of what there must be at least, an alarm tells.
+    /// A minimum is never near: the broker's own alarm covers it.
     pub(super) fn is_near(&self) -> bool {
         let (Some(used), Some(limit)) = (self.used, self.limit) else { return false };
         !self.is_minimum && used.saturating_mul(5) >= limit.saturating_mul(4)
@@ -70,7 +70,7 @@ impl Usage {
     }
 }
 
-/// As `12 of 100`, or `12, at least 10 needed`; what is not known is called unknown, and is never zero.
+/// As `12 of 100`, or `12, at least 10 needed`. What is not known is called unknown, never zero.
 impl fmt::Display for Usage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let known = |number: Option<u64>| number.map_or("unknown".to_owned(), |it| it.to_string());
@@ -221,10 +221,11 @@ fn fullest_channel(seen: &Management) -> Option<u64> {
 /// What is ready counts, and in a quorum queue what is being dead-lettered (3.10, 4.0 and 4.3).
 fn of_queue(name: &str, details: &QueueDetails) -> Vec<Usage> {
     let QueueDetails { messages_ready, message_bytes_ready, .. } = details;
-    // Other kinds have no such count, because they keep nothing while it is dead-lettered.
-    let none = (details.kind != "quorum").then_some(0);
-    let and =
-        |ready: Option<u64>, dead_lettered: Option<u64>| Some(ready? + dead_lettered.or(none)?);
+    // A classic queue keeps nothing while it is dead-lettered.
+    let none = (details.kind == "classic").then_some(0);
+    let and = |ready: Option<u64>, dead_lettered: Option<u64>| {
+        Some(ready?.saturating_add(dead_lettered.or(none)?))
+    };
     let told_by = "`rabbitmqctl list_queues name arguments effective_policy_definition`";
     let limited = [
         ("messages", "max-length", and(*messages_ready, details.messages_dlx)),
@@ -370,13 +371,15 @@ mod tests {
     #[test]
     fn each_queue_with_a_limit_of_its_length_is_shown_with_how_full_it_is() {
         let seen = management(json!({ "queues": [
-            { "name": "by argument", "type": "quorum", "arguments": { "x-max-length": 10 }, "messages_ready": 8,
-              "messages_dlx": 1, "messages": 20, "effective_policy_definition": {} },
+            { "name": "by argument", "type": "quorum", "arguments": { "x-max-length": 10 },
+              "messages_ready": 8, "messages_dlx": 1, "messages": 20,
+              "effective_policy_definition": {} },
             { "name": "by both", "type": "classic", "arguments": { "x-max-length-bytes": 900 },
               "message_bytes_ready": 100,
               "effective_policy_definition": { "max-length-bytes": 500, "max-length": 7 } },
             { "name": "free", "messages_ready": 5, "effective_policy_definition": {} },
-            { "name": "untold", "arguments": { "x-max-length": 10 }, "messages_ready": 5 },
+            { "name": "untold", "type": "classic", "arguments": { "x-max-length": 10 },
+              "messages_ready": 5 },
         ] }));
         let shown = |queue: &str| {
             ["messages", "bytes"].map(|unit| line(&seen, &format!("{unit} of queue {queue:?}")))
@@ -394,7 +397,8 @@ mod tests {
     fn without_the_count_of_what_is_dead_lettered_a_quorum_queue_is_not_said_to_have_room() {
         let used = |kind: &str, dead_lettered: Value| {
             let mut queue = json!({
-                "name": "q", "type": kind, "arguments": { "x-max-length": 10, "x-max-length-bytes": 90 },
+                "name": "q", "type": kind,
+                "arguments": { "x-max-length": 10, "x-max-length-bytes": 90 },
                 "messages_ready": 8, "message_bytes_ready": 70, "effective_policy_definition": {},
             });
             let told = dead_lettered.as_object().unwrap().clone();
@@ -408,6 +412,9 @@ mod tests {
         assert_eq!(used("quorum", json!({ "messages_dlx": 1 })), ["9 of 10", "unknown of 90"]);
         assert_eq!(used("quorum", json!({})), ["unknown of 10", "unknown of 90"]);
         assert_eq!(used("classic", json!({})), ["8 of 10", "70 of 90"]);
+        assert_eq!(used("", json!({})), ["unknown of 10", "unknown of 90"], "of no known type");
+        let absurd = json!({ "messages_dlx": u64::MAX });
+        assert_eq!(used("quorum", absurd)[0], format!("{} of 10", u64::MAX));
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! Closes a channel if nobody waits for it any more by the time it is open.
+//! Closes a channel whose opening was given up.
 //!
-//! lapin (4.12) keeps a channel whose opening was given up, as at a time limit or a stop. Near a
-//! limit of channels, it would take the place of one that is needed.
+//! lapin (4.12) keeps such a channel, as after a time limit or at a stop. Near a limit of channels,
+//! it would take the place of one that is needed.
 
 use std::sync::Arc;
 
@@ -12,16 +12,16 @@ use tokio::sync::oneshot;
 
 use super::client::{Answer, Channel, Connection};
 
-/// A connection that opens its channels to the end.
-pub(super) struct Opening(Arc<dyn Connection>);
+/// A connection that opens its channels to the end, and keeps none that nobody waits for.
+pub(super) struct ClosesGivenUp(Arc<dyn Connection>);
 
-impl Opening {
+impl ClosesGivenUp {
     pub(super) fn on(connection: Arc<dyn Connection>) -> Arc<dyn Connection> {
         Arc::new(Self(connection))
     }
 }
 
-impl Connection for Opening {
+impl Connection for ClosesGivenUp {
     fn is_open(&self) -> bool {
         self.0.is_open()
     }
