@@ -7,24 +7,24 @@ use std::io::Write;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, FileFailurePersistence, RngSeed};
 
-/// As many inputs as usual, or `REHOP_TEST_INPUTS` times as many, which may be a fraction: for each
-/// run they are new ones.
+/// As many inputs as usual, or `REHOP_TEST_INPUTS` times as many, which may be a fraction.
 pub(crate) fn inputs(usual: u32) -> Config {
     times("REHOP_TEST_INPUTS", usual)
 }
 
 /// The same for inputs that are scripts for a model of the broker, each of which takes thousands of
-/// steps: `REHOP_TEST_MODELS` times as many. Without that they are the same in each run: what a
-/// rare one finds is for the runs that look for it.
+/// steps: `REHOP_TEST_MODELS` times as many.
 pub(crate) fn models(usual: u32) -> Config {
-    const VARIABLE: &str = "REHOP_TEST_MODELS";
-    let rng_seed =
-        if std::env::var_os(VARIABLE).is_some() { RngSeed::Random } else { RngSeed::Fixed(1) };
-    Config { rng_seed, ..times(VARIABLE, usual) }
+    times("REHOP_TEST_MODELS", usual)
 }
 
+/// Without the variable, the inputs are the same in each run, so that a change is judged by itself
+/// and not by what a draw happens to find. With it they are new ones: `make nightly` looks for what
+/// is rare.
 fn times(variable: &str, usual: u32) -> Config {
-    let factor = std::env::var(variable).ok().and_then(|factor| factor.parse().ok()).unwrap_or(1.0);
+    let factor = std::env::var(variable).ok();
+    let rng_seed = if factor.is_some() { RngSeed::Random } else { RngSeed::Fixed(1) };
+    let factor = factor.and_then(|factor| factor.parse().ok()).unwrap_or(1.0);
     let cases = (f64::from(usual) * factor).ceil() as u32;
     // The test harness names a test's thread after the test, and captures what is printed but not
     // what is written. One write, so that no other test's line gets in between.
@@ -34,7 +34,7 @@ fn times(variable: &str, usual: u32) -> Config {
     }
     // Beside the other tests: what a run has found is tried again by those that follow.
     let found = FileFailurePersistence::SourceParallel("tests/proptest-regressions");
-    Config { failure_persistence: Some(Box::new(found)), ..Config::with_cases(cases) }
+    Config { failure_persistence: Some(Box::new(found)), rng_seed, ..Config::with_cases(cases) }
 }
 
 /// Texts of up to so many characters: a random beginning, then one character again and again. Where

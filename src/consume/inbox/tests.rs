@@ -213,6 +213,7 @@ proptest! {
         // In the end all that is left starts or has waited too long, and each queue is taken from
         // again.
         let mut open = [false; 3];
+        let mut is_busy = true;
         for _ in 0..10_000 {
             if inbox.has_late(queues[2], now) {
                 inbox.lost(queues[2], false, now);
@@ -228,7 +229,7 @@ proptest! {
                 fates.insert(item, Fate::Started);
                 running.push((0, ticket, true, item));
             }
-            let mut is_busy = !running.is_empty();
+            is_busy = !running.is_empty();
             for (_, ticket, ..) in running.drain(..) {
                 inbox.finish(ticket, now);
             }
@@ -241,6 +242,8 @@ proptest! {
                     Take::Window(prefetch) => {
                         // Nothing is taken from a queue that is drained.
                         open[queue.0] |= prefetch > 0 || drained[queue.0];
+                        // Without subscriptions it is asked for a message next.
+                        is_busy |= prefetch == 0 && inbox.queues[queue.0].is_subscribed();
                         inbox.subscribed(*queue, prefetch, now);
                     }
                 }
@@ -253,6 +256,7 @@ proptest! {
                 None => break,
             }
         }
+        prop_assert!(!is_busy, "what is taken goes on changing");
         prop_assert!(!fates.values().any(|fate| matches!(fate, Fate::Waiting(_))));
         prop_assert_eq!(open, [true; 3]);
     }
