@@ -73,8 +73,8 @@
 //! # Where to read on
 //!
 //! [`Service`] consumes queues, [`Failure`] is what handlers return, [`Message`] what they get, and
-//! [`Publisher`] publishes. [`Settings`] has the layers of settings, [`telemetry`] traces and
-//! metrics.
+//! [`Publisher`] publishes. [`ServiceHandle`] pauses queues and stops the service. [`Settings`] has
+//! the layers of settings, [`telemetry`] traces and metrics.
 //!
 //! Pages: [tutorial](docs::tutorial), [cookbook](docs::cookbook), [questions, by
 //! symptom](docs::faq), [how it works](docs::architecture), [why](docs::decisions), [what is
@@ -120,6 +120,7 @@ pub mod docs;
 mod duration;
 mod error;
 mod failure;
+mod handle;
 mod handler;
 #[cfg(test)]
 mod inputs;
@@ -158,6 +159,7 @@ pub use consumer::Consumer;
 pub use decode::{Decode, DecodeError, Json, Raw};
 pub use error::{Error, Limit, Problem, QueueKind};
 pub use failure::Failure;
+pub use handle::{HandleError, InEffect, ServiceHandle};
 pub use handler::{FailureEvent, Handler, with_state};
 #[cfg(feature = "tower")]
 pub use handler::{HandlerError, HandlerService, layered};

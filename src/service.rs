@@ -29,6 +29,7 @@ use crate::consume::worker::Worker;
 use crate::consumer::{AnyConsumer, Consumer, check_classes};
 use crate::decode::Decode;
 use crate::error::Error;
+use crate::handle::{Controls, EndsOnDrop, ServiceHandle};
 use crate::handler::{AnyHandler, Handler};
 use crate::publish::CopyPublisher;
 use crate::pulse;
@@ -71,6 +72,7 @@ pub struct Service {
     consumers: Vec<AnyConsumer>,
     status: Status,
     shutdown: Option<BoxFuture<'static, ()>>,
+    controls: EndsOnDrop,
 }
 
 impl std::fmt::Debug for Service {
@@ -95,6 +97,7 @@ impl Service {
         let (consuming, publishing) = (link("consuming"), link("publishing"));
         let scout = Arc::new(Scout::new(link("keeping")));
         let status = Status::new(&consuming, &publishing);
+        let controls = EndsOnDrop(Controls::new(status.clone()));
         Self {
             resolved: settings.resolve(),
             consuming,
@@ -103,6 +106,7 @@ impl Service {
             consumers: Vec::new(),
             status,
             shutdown: None,
+            controls,
         }
     }
 
@@ -124,6 +128,7 @@ impl Service {
     {
         let consumer = AnyConsumer::from(consumer);
         self.status.add(&consumer.queue);
+        self.controls.0.add(&consumer.queue);
         self.consumers.push(consumer);
         self
     }
@@ -148,13 +153,20 @@ impl Service {
         self.status.clone()
     }
 
+    /// Controls the service while it runs: pauses queues, changes their concurrency, stops it. Take
+    /// it before the service is awaited; it works from then on.
+    pub fn handle(&self) -> ServiceHandle {
+        ServiceHandle::new(self.controls.0.clone())
+    }
+
     async fn run(self) -> Result<Summary, Error> {
-        let Self { resolved, consuming, publishing, scout, consumers, status, shutdown } = self;
+        let Self { resolved, consuming, publishing, scout, consumers, status, shutdown, controls } =
+            self;
         let resolved = resolved?;
         let settings = &resolved.settings;
         let names = Names::new(&settings.namespace);
-        let plans = plan(&resolved, consumers)?;
-        let mut requested = shutdown.unwrap_or_else(|| std::future::pending().boxed()).fuse();
+        let plans = plan(&resolved, consumers, &controls.0)?;
+        let mut requested = stop_request(shutdown, &controls.0);
         let reach = async {
             consuming.start().await?;
             publishing.start().await
@@ -197,6 +209,7 @@ impl Service {
             consuming: consuming.clone(),
             keeper,
             shutdown: shutdown.clone(),
+            controls: controls.0.clone(),
         };
         let ended = run.to_the_end(plans, &status, &names, publishing_task, &mut requested).await;
         drop(run);
@@ -215,6 +228,7 @@ struct Run<'a> {
     consuming: Arc<Link>,
     keeper: Arc<Keeper>,
     shutdown: Shutdown,
+    controls: Arc<Controls>,
 }
 
 /// The tasks that consume, one for each queue.
@@ -235,6 +249,8 @@ impl Run<'_> {
         let (intake, indexes) = Intake::new(self.shutdown.clone(), rules, attempt::spawn);
         // Aborts the running handlers even if the caller drops this future.
         let _aborted = intake.abort_on_drop();
+        let queues = plans.iter().map(|(config, _)| config.queue.as_str());
+        self.controls.begin(&intake, queues.zip(indexes.iter().copied()));
         let (mut workers, mut failure_logs) = (JoinSet::new(), Vec::new());
         for (index, plan) in indexes.into_iter().zip(plans) {
             failure_logs.push(self.consume(plan, index, &intake, status, &mut workers)?);
@@ -310,20 +326,43 @@ impl IntoFuture for Service {
 type Plan = (QueueConfig, Box<dyn AnyHandler>);
 
 /// Checks what was set in code, before anything is declared or consumed.
-fn plan(resolved: &Resolved, consumers: Vec<AnyConsumer>) -> Result<Vec<Plan>, Error> {
+fn plan(
+    resolved: &Resolved,
+    consumers: Vec<AnyConsumer>,
+    controls: &Controls,
+) -> Result<Vec<Plan>, Error> {
     if consumers.is_empty() {
         return Err(Error::NoConsumer);
     }
     check_classes(&resolved.settings, &consumers)?;
     let mut plans: Vec<Plan> = Vec::new();
-    for AnyConsumer { queue, handler, consume, retry, .. } in consumers {
+    for AnyConsumer { queue, handler, mut consume, retry, .. } in consumers {
         if plans.iter().any(|(other, _)| other.queue == queue) {
             return Err(Error::TwoHandlers { queue });
         }
+        consume.concurrency = controls.concurrency(&queue).or(consume.concurrency);
         let config = resolved.queue_with(&queue, &consume, retry.as_ref())?;
         plans.push((config, handler));
     }
     Ok(plans)
+}
+
+/// Completes when the service is to stop, as a future or a handle asks for it.
+fn stop_request(
+    shutdown: Option<BoxFuture<'static, ()>>,
+    controls: &Controls,
+) -> Fuse<BoxFuture<'static, ()>> {
+    let by_handle = controls.stop_requested();
+    let by_future = shutdown.unwrap_or_else(|| std::future::pending().boxed());
+    async move {
+        tokio::select! {
+            biased;
+            () = by_future => {}
+            () = by_handle => {}
+        }
+    }
+    .boxed()
+    .fuse()
 }
 
 /// Waits for the shutdown. A consumer that cannot start stops the others as well. A panic of

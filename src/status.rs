@@ -1,7 +1,7 @@
 //! How a service is doing.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use crate::broker::connection::Link;
@@ -46,8 +46,10 @@ struct Inner {
 pub struct QueueStatus {
     /// The queue.
     pub queue: String,
-    /// Whether it is consumed.
+    /// Whether it is consumed, or would be if it were not paused.
     pub is_consuming: bool,
+    /// Whether a [handle](crate::ServiceHandle) has paused or drained it.
+    pub is_paused: bool,
     /// Since when it has been consumed, or not.
     pub since: Timestamp,
     /// Deliveries that this process holds, whether they wait for a handler or are being handled.
@@ -150,6 +152,7 @@ impl fmt::Debug for Status {
 pub(crate) struct QueueState {
     queue: String,
     in_flight: AtomicU64,
+    is_paused: AtomicBool,
     phase: Mutex<Phase>,
 }
 
@@ -163,7 +166,12 @@ struct Phase {
 impl QueueState {
     fn new(queue: &str) -> Self {
         let phase = Phase { is_consuming: false, since: Timestamp::now(), last_error: None };
-        Self { queue: queue.to_owned(), in_flight: AtomicU64::new(0), phase: Mutex::new(phase) }
+        Self {
+            queue: queue.to_owned(),
+            in_flight: AtomicU64::new(0),
+            is_paused: AtomicBool::new(false),
+            phase: Mutex::new(phase),
+        }
     }
 
     pub(crate) fn consuming(&self, now: Timestamp) {
@@ -176,6 +184,10 @@ impl QueueState {
         if error.is_some() {
             lock(&self.phase).last_error = error.cloned();
         }
+    }
+
+    pub(crate) fn paused(&self, is_paused: bool) {
+        self.is_paused.store(is_paused, Ordering::Relaxed);
     }
 
     pub(crate) fn received(&self) {
@@ -198,6 +210,7 @@ impl QueueState {
         QueueStatus {
             queue: self.queue.clone(),
             is_consuming: phase.is_consuming,
+            is_paused: self.is_paused.load(Ordering::Relaxed),
             since: phase.since,
             in_flight: self.in_flight.load(Ordering::Relaxed),
             last_error: phase.last_error.as_ref().map(Error::to_string),

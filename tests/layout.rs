@@ -40,6 +40,7 @@ const LAYERS: &[&str] = &[
     "publisher",
     "consumer",
     "consume",
+    "handle",
     "service",
 ];
 

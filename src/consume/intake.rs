@@ -10,7 +10,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::broker::acks::Settlement;
 use crate::clock;
-use crate::consume::inbox::{Fingerprint as _, Inbox, QueueIndex, Rules, Take, Ticket};
+use crate::consume::inbox::{Fingerprint as _, Flow, Inbox, QueueIndex, Rest, Rules, Take, Ticket};
 use crate::consume::taken::Taken;
 use crate::consume::unsettled::hand_back;
 use crate::lock::lock;
@@ -31,6 +31,8 @@ pub(crate) struct Intake {
     late: Vec<watch::Sender<bool>>,
     /// How many slots of each queue are taken.
     running: Vec<watch::Sender<usize>>,
+    /// How far each queue is on its way to rest.
+    rests: Vec<watch::Sender<Rest>>,
     /// When [`keep_time`](Self::keep_time) looks at the inbox next, at the latest.
     next_look: watch::Sender<Option<Instant>>,
     shutdown: Shutdown,
@@ -59,6 +61,7 @@ impl Intake {
             settling_waits: queues.iter().map(|_| watch::Sender::new(false)).collect(),
             late: queues.iter().map(|_| watch::Sender::new(false)).collect(),
             running: queues.iter().map(|_| watch::Sender::new(0)).collect(),
+            rests: queues.iter().map(|_| watch::Sender::new(Rest::Flows)).collect(),
             next_look: watch::Sender::new(inbox.wake_at(now)),
             inbox: Mutex::new(inbox),
             shutdown,
@@ -198,6 +201,44 @@ impl Intake {
         self.change(|inbox, now| inbox.limit_start(queue, limit, now));
     }
 
+    /// What the program wants of the queue from now on.
+    pub(crate) fn set_flow(self: &Arc<Self>, queue: QueueIndex, flow: Flow) {
+        self.change(|inbox, now| inbox.set_flow(queue, flow, now));
+    }
+
+    /// How far the queue is on its way to rest.
+    pub(crate) fn rest(&self, queue: QueueIndex) -> Rest {
+        *self.rests[queue.position()].borrow()
+    }
+
+    /// Returns when the queue rests, or is to flow again.
+    pub(crate) fn rested(&self, queue: QueueIndex) -> impl Future<Output = ()> + Send + 'static {
+        let mut rests = self.rests[queue.position()].subscribe();
+        async move {
+            // An error means that the intake is gone, and nothing runs any more.
+            let _ = rests.wait_for(|rest| *rest != Rest::Settles).await;
+        }
+    }
+
+    /// How many handlers of the queue may run at a time from now on. Those that run go on. Returns
+    /// when no more run.
+    pub(crate) fn set_concurrency(
+        self: &Arc<Self>,
+        queue: QueueIndex,
+        handlers: u16,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        self.change(|inbox, now| inbox.set_concurrency(queue, handlers, now));
+        let mut running = self.running[queue.position()].subscribe();
+        async move {
+            let _ = running.wait_for(|running| *running <= usize::from(handlers)).await;
+        }
+    }
+
+    /// The most handlers of the queue that may be asked for.
+    pub(crate) fn most_handlers(&self, queue: QueueIndex) -> u16 {
+        lock(&self.inbox).most_handlers(queue)
+    }
+
     /// When this guard is dropped, so are the handlers that are still running.
     pub(crate) fn abort_on_drop(&self) -> DropGuard {
         self.aborted.clone().drop_guard()
@@ -227,6 +268,7 @@ impl Intake {
             set_if_changed(&self.settling_waits[position], inbox.is_ending(queue));
             set_if_changed(&self.late[position], inbox.has_late(queue, now));
             set_if_changed(&self.running[position], inbox.running(queue));
+            set_if_changed(&self.rests[position], inbox.rest(queue));
         }
         let wake_at = inbox.wake_at(now);
         // A later time need not be set: it is found when the earlier one comes.

@@ -25,7 +25,7 @@ use crate::broker::keeper::Keeper;
 use crate::broker::scout::places::{Consumed, Place};
 use crate::consume::ack_timeout::AckTimeout;
 use crate::consume::context::{InFlight, QueueContext};
-use crate::consume::inbox::{QueueIndex, Take, is_near_limit};
+use crate::consume::inbox::{QueueIndex, Rest, Take, is_near_limit};
 use crate::consume::intake::Intake;
 use crate::consume::line::Line;
 use crate::consume::settler::{Settler, SettlingChannel};
@@ -294,10 +294,14 @@ impl<'a> Session<'a> {
             return Ok(());
         }
         if !self.line().allows_single_return() {
-            self.is_taken_back = true;
-            let problem = "a message was held for nearly as long as the broker's consumer_timeout; closing the channel, to give back \
-                           all in its order";
-            return Err(self.lost_by(problem.to_owned().into()));
+            let is_paused = self.queue.intake.rest(self.queue.index) != Rest::Flows;
+            self.is_taken_back = !is_paused;
+            let why = match is_paused {
+                true => "the queue is paused",
+                false => "a message was held for nearly as long as the broker's consumer_timeout",
+            };
+            let problem = format!("{why}; closing the channel, to give back all in its order");
+            return Err(self.lost_by(problem.into()));
         }
         self.hand_back_unstarted();
         Ok(())
@@ -306,7 +310,7 @@ impl<'a> Session<'a> {
     fn hand_back_unstarted(&self) {
         self.hand_back(
             &self.queue.intake.take_late(self.queue.index),
-            "they waited too long for a free handler",
+            "they waited too long for a handler to start",
         );
     }
 

@@ -47,7 +47,10 @@ macro_rules! links {
             "[`Publish::deadline`]: crate::Publish::deadline\n",
             "[reference]: crate::telemetry\n",
             "[chain in a trace]: crate::telemetry#a-chain-in-a-trace\n",
+            "[`Service::handle`]: crate::Service::handle\n",
             "[`Service::status`]: crate::Service::status\n",
+            "[`Settings::new`]: crate::Settings::new\n",
+            "[`ServiceHandle::resume`]: crate::ServiceHandle::resume\n",
             "[`message`]: crate::testing::message()\n",
         )
     };

@@ -313,6 +313,40 @@ pub struct TraceSettings {
 }
 
 impl Settings {
+    /// Settings in code alone, for a service with this namespace and the broker at this URL. No
+    /// file and no variable is read, and everything else has its default. They are checked as those
+    /// of a file are, when the service starts.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use rehop::settings::QueueSettings;
+    /// use rehop::{RetryPolicy, Settings};
+    ///
+    /// let settings = Settings::new("billing", "amqp://guest:guest@127.0.0.1:5672/%2f")
+    ///     .with_queue(
+    ///         QueueSettings::new("orders")
+    ///             .bind("shop", "order.*")
+    ///             .retry(RetryPolicy::builder().delays([5, 60].map(Duration::from_secs)))
+    ///             .concurrency(20),
+    ///     )
+    ///     .with_queue(QueueSettings::new("mails").handler_timeout(Duration::from_secs(5)));
+    /// assert_eq!(settings.policy("orders")?.max_attempts(), 6);
+    /// # Ok::<(), rehop::SettingsError>(())
+    /// ```
+    pub fn new(namespace: impl Into<String>, url: impl Into<Secret>) -> Self {
+        let broker = BrokerSettings { url: url.into(), ..BrokerSettings::default() };
+        Self { namespace: namespace.into(), broker, ..Self::default() }
+    }
+
+    /// Adds a queue, in place of one with the same name.
+    #[must_use = "it returns the settings"]
+    pub fn with_queue(mut self, queue: QueueSettings) -> Self {
+        let name = queue.queue.clone();
+        *self.queue_mut(&name) = queue;
+        self
+    }
+
     /// The settings of this process: all layers, with the files of the working directory.
     ///
     /// # Errors
@@ -334,8 +368,7 @@ impl Settings {
     pub fn queue_mut(&mut self, queue: &str) -> &mut QueueSettings {
         let index =
             self.queues.iter().position(|settings| settings.queue == queue).unwrap_or_else(|| {
-                self.queues
-                    .push(QueueSettings { queue: queue.to_owned(), ..QueueSettings::default() });
+                self.queues.push(QueueSettings::new(queue));
                 self.queues.len() - 1
             });
         &mut self.queues[index]

@@ -1,8 +1,10 @@
 //! The settings of one queue.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
-use super::{ConsumeSettings, RetrySettings, values};
+use super::{ConsumeSettings, Order, RetrySettings, values};
 
 /// One queue.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -30,6 +32,70 @@ pub struct QueueSettings {
     pub retry: RetrySettings,
     /// How it is consumed.
     pub consume: ConsumeSettings,
+}
+
+/// In code. What is not called keeps what the service's settings say, or the default. Values are
+/// checked when the service starts.
+impl QueueSettings {
+    /// A queue that rehop declares.
+    pub fn new(queue: impl Into<String>) -> Self {
+        Self { queue: queue.into(), ..Self::default() }
+    }
+
+    /// A queue that is declared elsewhere, as one of this type.
+    pub fn existing(queue: impl Into<String>, queue_type: QueueType) -> Self {
+        let (declare, queue_type) = (Declare::Existing, Some(queue_type));
+        Self { declare, queue_type, ..Self::new(queue) }
+    }
+
+    /// The queue for its parked messages, in place of `<queue>.parked`.
+    #[must_use = "it returns the settings"]
+    pub fn parked(mut self, queue: impl Into<String>) -> Self {
+        self.parked = Some(queue.into());
+        self
+    }
+
+    /// Binds it to a publishers' exchange, which must exist, with this routing key or pattern.
+    #[must_use = "it returns the settings"]
+    pub fn bind(mut self, exchange: impl Into<String>, routing_key: impl Into<String>) -> Self {
+        self.bindings.push(BindingSettings::new(exchange, routing_key));
+        self
+    }
+
+    /// Its retry policy: what [`RetryPolicy::builder`](crate::RetryPolicy::builder) returns.
+    #[must_use = "it returns the settings"]
+    pub fn retry(mut self, retry: impl Into<RetrySettings>) -> Self {
+        self.retry = retry.into();
+        self
+    }
+
+    /// How many unsettled messages the broker sends at most: 1 to 65535.
+    #[must_use = "it returns the settings"]
+    pub fn prefetch(mut self, messages: u16) -> Self {
+        self.consume.prefetch = Some(messages);
+        self
+    }
+
+    /// How many handlers run at a time: 1 to the prefetch.
+    #[must_use = "it returns the settings"]
+    pub fn concurrency(mut self, handlers: u16) -> Self {
+        self.consume.concurrency = Some(handlers);
+        self
+    }
+
+    /// How long one attempt may take: 1 ms to a day.
+    #[must_use = "it returns the settings"]
+    pub fn handler_timeout(mut self, limit: Duration) -> Self {
+        self.consume.handler_timeout = Some(limit);
+        self
+    }
+
+    /// Which messages are handled one after the other.
+    #[must_use = "it returns the settings"]
+    pub fn order(mut self, order: Order) -> Self {
+        self.consume.order = Some(order);
+        self
+    }
 }
 
 /// Who declares a work queue.
@@ -73,5 +139,51 @@ impl BindingSettings {
     /// A binding to this exchange, with this routing key or pattern.
     pub fn new(exchange: impl Into<String>, routing_key: impl Into<String>) -> Self {
         Self { exchange: exchange.into(), routing_key: routing_key.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::retry::policy::RetryPolicy;
+    use crate::settings::Settings;
+
+    fn problem(settings: &Settings) -> String {
+        settings.resolve().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn what_code_says_has_the_bounds_of_files() {
+        let with = |queue| Settings::new("billing", "amqp://b/%2f").with_queue(queue);
+        let orders = || QueueSettings::new("orders");
+        for (queue, key) in [
+            (orders().prefetch(0), "consume.prefetch"),
+            (orders().concurrency(0), "consume.concurrency"),
+            (orders().concurrency(101), "consume.concurrency"),
+            (orders().handler_timeout(Duration::ZERO), "consume.handler_timeout"),
+            (orders().retry(RetryPolicy::builder().immediate(10)), "retry.immediate"),
+            (orders().order(Order::Queue), "consume.order"),
+            (orders().parked("x".repeat(256)), "parked"),
+            (orders().bind("x".repeat(256), ""), "bindings"),
+            (QueueSettings::new(""), "queue"),
+        ] {
+            let problem = problem(&with(queue));
+            assert!(problem.contains(key), "{key}: {problem}");
+        }
+        assert!(problem(&Settings::new("", "amqp://b")).contains("namespace"));
+        assert!(problem(&Settings::new("billing", "http://b")).contains("broker.url"));
+    }
+
+    #[test]
+    fn a_queue_takes_the_place_of_one_with_its_name() {
+        let settings = Settings::new("billing", "amqp://b/%2f")
+            .with_queue(QueueSettings::new("orders").concurrency(2))
+            .with_queue(QueueSettings::existing("mails", QueueType::Quorum))
+            .with_queue(QueueSettings::new("orders").prefetch(7).concurrency(3));
+        assert_eq!(settings.queues.len(), 2);
+        let resolved = settings.resolve().unwrap();
+        let [orders, mails] = ["orders", "mails"].map(|queue| resolved.queue(queue).unwrap());
+        assert_eq!((orders.prefetch, orders.concurrency, orders.declare), (7, 3, Declare::Own));
+        assert_eq!((mails.declare, mails.counts_deliveries), (Declare::Existing, true));
     }
 }

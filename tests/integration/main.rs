@@ -16,6 +16,7 @@ mod delayed;
 mod endings;
 mod full;
 mod get_messages;
+mod handle;
 mod handlers;
 mod holding;
 mod jitter;

@@ -8,7 +8,7 @@ use rehop_testing::{Broker, eventually};
 
 use crate::support::{Fixture, Log, Running, SOON, not_tried};
 
-async fn becomes(status: &Status, what: &str, is_so: impl Fn(&Status) -> bool) {
+pub(crate) async fn becomes(status: &Status, what: &str, is_so: impl Fn(&Status) -> bool) {
     let look = async || if is_so(status) { Ok(true) } else { Err(format!("{status:?}")) };
     eventually(SOON, what, look).await.unwrap();
 }

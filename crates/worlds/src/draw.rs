@@ -50,11 +50,31 @@ impl Scenario {
         for queue in &mut scenario.queues {
             queue.wait_queues = pick(random, &[None, None, None, own, own, shared]);
         }
+        if seed % 8 == 4 {
+            // Of their own randomness, so that everything else is as it is without them.
+            scenario.add_requests(&mut SmallRng::seed_from_u64(!seed));
+        }
         if scenario.faults.iter().any(|fault| fault.kind.is_limit()) {
             // An operator's tool is refused then, and says so.
             scenario.replays.clear();
         }
         scenario
+    }
+
+    /// Programs pause their queues, drain them, and change their concurrency.
+    fn add_requests(&mut self, random: &mut SmallRng) {
+        for _ in 0..random.random_range(1..=4) {
+            let (process, queue) =
+                (random.random_range(0..self.processes), random.random_range(0..self.queues.len()));
+            let lasts = pick(random, &[millis(10), secs(1), secs(12), secs(50)]);
+            let handlers = random.random_range(1..=self.queues[queue].concurrency);
+            let kind = match random.random_range(0..4) {
+                0 => FaultKind::Concurrency { process, queue, handlers },
+                kind => FaultKind::Pause { process, queue, lasts, drains: kind == 1 },
+            };
+            self.faults.push(Fault { at: CHAOS.mul_f64(random.random()), kind });
+        }
+        self.faults.sort_by_key(|fault| fault.at);
     }
 
     /// The broker's limits are reached for a while, alone or among other faults.

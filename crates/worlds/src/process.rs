@@ -1,11 +1,12 @@
 //! A process of a world: the service that ships, with handlers that do what the scenario says.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rehop::internals::dial::dialing;
 use rehop::settings::{Declare, Order, QueueType, Settings};
-use rehop::{Backoff, Consumer, Error, Failure, Message, Summary};
+use rehop::{Backoff, Consumer, Error, Failure, Message, ServiceHandle, Summary};
 use rehop_simulator::Time;
 use tokio::sync::{mpsc, oneshot};
 
@@ -29,6 +30,7 @@ pub(crate) struct Shared {
     /// Processes whose handlers want them killed.
     pub(crate) kills: mpsc::UnboundedSender<Process>,
     log: Mutex<Log>,
+    handles: Mutex<BTreeMap<Process, ServiceHandle>>,
 }
 
 #[derive(Default)]
@@ -47,7 +49,8 @@ impl Shared {
         kills: mpsc::UnboundedSender<Process>,
     ) -> Arc<Self> {
         let log = Log { begun: vec![0; scenario.messages.len()], ..Log::default() };
-        Arc::new(Self { scenario, network, kills, log: Mutex::new(log) })
+        let handles = Mutex::default();
+        Arc::new(Self { scenario, network, kills, log: Mutex::new(log), handles })
     }
 
     pub(crate) fn now(&self) -> Time {
@@ -120,6 +123,15 @@ impl Shared {
 
     fn log(&self) -> MutexGuard<'_, Log> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn handles(&self) -> MutexGuard<'_, BTreeMap<Process, ServiceHandle>> {
+        self.handles.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What controls the service of this process, while it runs.
+    pub(crate) fn handle(&self, process: Process) -> Option<ServiceHandle> {
+        self.handles().get(&process).cloned()
     }
 
     pub(crate) fn dialer(&self, process: Process) -> Arc<Dialer> {
@@ -201,6 +213,7 @@ pub(crate) async fn serve(
             let handler = move |message: Message<usize>| attempt(shared.clone(), process, message);
             service = service.with_consumer(Consumer::new(name, handler));
         }
+        shared.handles().insert(process, service.handle());
         service.await
     };
     dialing(shared.dialer(process), serving).await

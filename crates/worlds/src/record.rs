@@ -59,6 +59,10 @@ pub enum Happened {
     ReplayBegan(Process, usize),
     /// A replay has ended, and says how, or was killed.
     ReplayEnded(Process, Result<String, String>),
+    /// A process was asked to pause a queue.
+    Paused(Process, usize),
+    /// A process was asked to go on with a queue, or to drain it.
+    Resumed(Process, usize),
     /// Something broke, or was repaired.
     Fault(String),
     /// Nothing breaks from now on.

@@ -336,6 +336,37 @@ impl Run {
             FaultKind::NoMoreChannels { .. }
             | FaultKind::NoMoreConnections { .. }
             | FaultKind::OneConsumer { .. } => self.limit(kind),
+            FaultKind::Pause { .. } | FaultKind::Concurrency { .. } => self.ask(kind),
+        }
+    }
+
+    /// Asks a process for something, if it runs.
+    fn ask(&self, kind: FaultKind) {
+        let (FaultKind::Pause { process, queue, .. }
+        | FaultKind::Concurrency { process, queue, .. }) = kind
+        else {
+            return;
+        };
+        let Some(process) = self.slots[process].process else { return };
+        let Some(handle) = self.shared.handle(process) else { return };
+        let name = self.shared.scenario.queues[queue].name.clone();
+        match kind {
+            FaultKind::Pause { lasts, drains, .. } => {
+                let asked = if drains { handle.drain(&name) } else { handle.pause(&name) };
+                let paused = Happened::Paused(process, queue);
+                let resumed = Happened::Resumed(process, queue);
+                // A process that has ended takes no requests.
+                let Ok(_) = asked else { return };
+                self.shared.record(if drains { resumed.clone() } else { paused });
+                self.later(lasts, move |shared| {
+                    shared.record(resumed);
+                    let _ = handle.resume(&name);
+                });
+            }
+            FaultKind::Concurrency { handlers, .. } => {
+                let _ = handle.set_concurrency(&name, handlers);
+            }
+            _ => {}
         }
     }
 
@@ -509,6 +540,7 @@ impl Run {
                     | FaultKind::NoMoreChannels { lasts }
                     | FaultKind::NoMoreConnections { lasts }
                     | FaultKind::OneConsumer { lasts }
+                    | FaultKind::Pause { lasts, .. }
                     | FaultKind::NoCopies { lasts } => lasts,
                     _ => Duration::ZERO,
                 }

@@ -257,6 +257,26 @@ pub enum FaultKind {
         /// How long.
         lasts: Duration,
     },
+    /// A process pauses a queue for a while, or drains it.
+    Pause {
+        /// The process.
+        process: usize,
+        /// The queue.
+        queue: usize,
+        /// How long.
+        lasts: Duration,
+        /// Whether it handles what it has taken.
+        drains: bool,
+    },
+    /// A process changes how many handlers of a queue run at a time.
+    Concurrency {
+        /// The process.
+        process: usize,
+        /// The queue.
+        queue: usize,
+        /// How many.
+        handlers: u16,
+    },
 }
 
 impl FaultKind {

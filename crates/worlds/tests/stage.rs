@@ -9,7 +9,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use bytes::Bytes;
 use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable};
-use rehop::settings::WaitStrategy;
+use rehop::settings::{Order, WaitStrategy};
 use rehop::{Backoff, Consumer, Failure, Message, Outcome, Raw, Reason, Settings};
 use rehop_worlds::{Fate, Stop, World};
 
@@ -335,4 +335,70 @@ fn a_process_with_twenty_queues_that_was_killed_goes_on_at_once() {
     world.start(|stop| of_queues(20, Arc::clone(&handled), 0, stop));
     let time = time_until(&mut world, &handled, 1_000);
     assert!(time < secs(2), "{time:?}");
+}
+
+/// Serves a queue with one handler that takes a second, and pauses it after half a second.
+async fn pausing(for_long: Duration, order: Order, log: Log, stop: Stop) {
+    let mut settings = settings();
+    let queue = settings.queue_mut("orders");
+    if order.is_kept() {
+        queue.retry.strategy = Some(WaitStrategy::InProcess);
+        queue.retry.delays = Some(Backoff::List(vec![secs(1)]));
+    }
+    (queue.consume.concurrency, queue.consume.order) = (Some(1), Some(order));
+    let handle = move |order: Message<u32>| {
+        let log = log.clone();
+        async move {
+            tokio::time::sleep(secs(1)).await;
+            log.lock().unwrap().push(format!("{} on attempt {}", order.body, order.attempt()));
+            Ok::<_, Failure>(())
+        }
+    };
+    let service = rehop::Service::new(&settings).consumer("orders", handle);
+    let handle = service.handle();
+    let pause = async {
+        tokio::time::sleep(Duration::from_millis(12_500)).await;
+        handle.pause("orders").unwrap().await;
+        tokio::time::sleep(for_long).await;
+        handle.resume("orders").unwrap();
+    };
+    let (ended, ()) = tokio::join!(service.with_graceful_shutdown(stop).into_future(), pause);
+    ended.unwrap();
+}
+
+#[test]
+fn what_a_paused_queue_holds_is_kept_for_ten_seconds_and_then_others_have_it() {
+    for (for_long, kept) in [(secs(5), true), (secs(60), false)] {
+        let (mut world, log) = (World::new(31), Log::default());
+        world.start(|stop| pausing(for_long, Order::None, log.clone(), stop));
+        let orders: Vec<_> = (0..40).map(|number| world.publish("orders", &number)).collect();
+        world.pass(secs(13) + for_long - secs(1));
+        let held = orders.iter().filter(|order| {
+            world.fate(order) == Fate::In("orders".to_owned())
+                && !world.deliveries(order).is_empty()
+        });
+        let held = held.count();
+        assert!(held > 1, "the window has opened");
+        let ready = world.queue("orders").unwrap().ready.len();
+        let handled = log.lock().unwrap().len();
+        assert_eq!(ready + handled == 40, !kept, "{ready} ready, {handled} handled");
+        assert!(world.settle(secs(300)));
+        assert_eq!(log.lock().unwrap().len(), 40, "each is handled once");
+    }
+}
+
+#[test]
+fn an_ordered_queue_that_is_paused_gives_all_back_and_goes_on_in_its_order() {
+    let (mut world, log) = (World::new(32), Log::default());
+    let order = Order::RoutingKey;
+    world.start(|stop| pausing(secs(30), order, log.clone(), stop));
+    (0..30u32).for_each(|number| drop(world.publish("orders", &number)));
+    world.pass(secs(20));
+    let handled = log.lock().unwrap().len();
+    assert_eq!(world.queue("orders").unwrap().ready.len(), 30 - handled);
+    assert!(world.settle(secs(600)));
+    let log = log.lock().unwrap();
+    let numbers: Vec<u32> =
+        log.iter().map(|line| line.split_once(' ').unwrap().0.parse().unwrap()).collect();
+    assert_eq!(numbers, (0..30).collect::<Vec<_>>());
 }

@@ -38,6 +38,8 @@
 //! A queue that refuses `basic.get` has a subscription with a prefetch of one while little is
 //! proven.
 //!
+//! A program may pause a queue or drain it ([`flow`]).
+//!
 //! Each event costs the same however many queues there are ([`agenda`]).
 //!
 //! # What is guaranteed, and its limits
@@ -82,6 +84,7 @@
 
 mod agenda;
 mod fill_up;
+mod flow;
 mod gets;
 mod isolation;
 mod lines;
@@ -98,6 +101,7 @@ mod tests;
 use std::time::{Duration, Instant};
 
 use agenda::Agenda;
+pub(crate) use flow::{Flow, Rest};
 use gets::Gets;
 use isolation::Isolation;
 use proof::Proof;
@@ -361,9 +365,10 @@ impl<T> Inbox<T> {
 
     /// Whether a delivery has waited too long for a handler. If the queue is ordered, the broker
     /// will soon take back what it holds for so long. To keep the order, all of it has to go back
-    /// together.
+    /// together, as it has when the queue is paused.
     pub(crate) fn has_late(&self, index: QueueIndex, now: Instant) -> bool {
-        self.queues[index.0].late_at().is_some_and(|at| at <= now)
+        let queue = &self.queues[index.0];
+        queue.gives_all_back() || queue.late_at().is_some_and(|at| at <= now)
     }
 
     /// The broker takes deliveries back sooner than was known, so none may wait for longer than
@@ -372,6 +377,30 @@ impl<T> Inbox<T> {
         let rules = &mut self.queues[index.0].rules;
         rules.start_limit = rules.start_limit.min(limit);
         self.note(index.0, now);
+    }
+
+    /// What the program wants of the queue from now on.
+    pub(crate) fn set_flow(&mut self, index: QueueIndex, flow: Flow, now: Instant) {
+        self.queues[index.0].set_flow(flow);
+        self.note(index.0, now);
+    }
+
+    /// How far the queue is on its way to rest.
+    pub(crate) fn rest(&self, index: QueueIndex) -> Rest {
+        self.queues[index.0].rest()
+    }
+
+    /// How many handlers of the queue may run at a time from now on, at most as many as its
+    /// prefetch. Those that run go on.
+    pub(crate) fn set_concurrency(&mut self, index: QueueIndex, handlers: u16, now: Instant) {
+        let rules = &mut self.queues[index.0].rules;
+        rules.concurrency = handlers.clamp(1, rules.prefetch);
+        self.note(index.0, now);
+    }
+
+    /// The most handlers that may be asked for.
+    pub(crate) fn most_handlers(&self, index: QueueIndex) -> u16 {
+        self.queues[index.0].rules.prefetch
     }
 
     /// All deliveries that are not running, for the shutdown. From now on none is to wait here.

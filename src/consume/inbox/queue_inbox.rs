@@ -1,5 +1,6 @@
 //! The deliveries of one queue that the process holds.
 
+mod pausing;
 mod room;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -7,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::agenda::Entry;
 use super::fill_up::FillUp;
+use super::flow::Flow;
 use super::gets::{Candidate, Head};
 use super::isolation::SETTLED_WITHIN;
 use super::lines::{Lines, Place};
@@ -60,6 +62,8 @@ pub(super) struct QueueInbox<T> {
     suspects_in_line: usize,
     /// Nothing is held here any more: the service is stopping, and all has gone back.
     pub(super) is_drained: bool,
+    /// What the program wants.
+    pub(super) flow: Flow,
     /// A random number of this process.
     draw: u64,
 }
@@ -133,6 +137,7 @@ impl<T> QueueInbox<T> {
             lines: Lines::new(),
             suspects_in_line: 0,
             is_drained: false,
+            flow: Flow::On,
             draw,
         }
     }
@@ -175,7 +180,11 @@ impl<T> QueueInbox<T> {
 
     /// Whether the queue may be asked for a message.
     pub(super) fn candidate(&self) -> Option<Candidate> {
-        let may_ask = self.rules.can_get && self.is_open && !self.is_drained && !self.is_asked;
+        let may_ask = self.rules.can_get
+            && self.is_open
+            && !self.is_drained
+            && !self.is_asked
+            && self.may_take();
         let has_room = || self.has_slot() && self.prefetch_left() > 0 && !self.holds_one_alone();
         (may_ask && !self.is_subscribed())
             .then(|| Candidate { head: self.head, has_room: has_room() })
@@ -183,7 +192,7 @@ impl<T> QueueInbox<T> {
 
     /// What the agenda has to know.
     pub(super) fn entry(&self, now: Instant) -> Entry {
-        let has_slot = self.has_slot();
+        let has_slot = self.has_slot() && self.may_start();
         let has_plain = !self.plain.is_empty() || !self.due.is_empty() || self.lines.has_heads();
         Entry {
             has_plain: has_slot && has_plain,
@@ -362,6 +371,11 @@ impl<T> QueueInbox<T> {
         self.plain.len() + self.suspects.len() + self.due.len() + in_lines
     }
 
+    /// Whether anything waits for a handler, for its first attempt or for another.
+    pub(super) fn has_unstarted(&self) -> bool {
+        self.waiting() + self.held.len() > 0
+    }
+
     pub(super) fn running(&self) -> usize {
         self.running.len() + self.orphans
     }
@@ -518,8 +532,10 @@ impl<T> QueueInbox<T> {
         if !self.rules.line.allows_single_return() || self.late_at().is_none_or(|at| at > now) {
             return Vec::new();
         }
-        let limit = self.rules.start_limit;
-        let late = self.take_if(|waiting| waiting.since + limit <= now);
+        let (flow, rules) = (self.flow, self.rules);
+        let late = self.take_if(|waiting| {
+            waiting.since + flow.start_limit(&rules, waiting.redeliveries.count) <= now
+        });
         // On 3.10 and 4.0 they come again counted, and this process knows why. On 4.3 they come
         // again with the count that they have.
         for waiting in &late {
@@ -531,6 +547,13 @@ impl<T> QueueInbox<T> {
     /// When the oldest waiting delivery will have waited too long. In an ordered queue, a copy that
     /// is on its way gets a moment more, because it would be sent again each time.
     pub(super) fn late_at(&self) -> Option<Instant> {
+        if !self.may_start() && self.rules.line == Line::Free {
+            let unstarted = self.plain.iter().chain(&self.due).chain(self.suspects.values());
+            let limit = |count| self.flow.start_limit(&self.rules, count);
+            return unstarted
+                .map(|waiting| waiting.since + limit(waiting.redeliveries.count))
+                .min();
+        }
         let suspect = self.suspects.values().map(|waiting| waiting.since).min();
         let first = [self.plain.front(), self.due.front()].into_iter().flatten();
         let others = first.map(|waiting| waiting.since).chain(self.lines.oldest());

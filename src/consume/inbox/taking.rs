@@ -39,11 +39,14 @@ impl<T> Inbox<T> {
     /// settled. Ask only after [`start`](Self::start) has returned `None`.
     pub(crate) fn take(&self, index: QueueIndex, now: Instant) -> Take {
         let queue = &self.queues[index.0];
-        if queue.rules.line == Line::Ordered {
-            return Take::Window(queue.rules.prefetch);
-        }
         if queue.is_asked() {
             return Take::One;
+        }
+        if !queue.may_take() {
+            return Take::Window(0);
+        }
+        if queue.rules.line == Line::Ordered {
+            return Take::Window(queue.rules.prefetch);
         }
         let open = self.proof.window(queue.rules.concurrency);
         let most = match (self.phase, queue.head()) {

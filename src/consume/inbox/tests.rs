@@ -1,5 +1,6 @@
 //! Properties of the inbox, under any calls. `crates/worlds/` runs it in whole services.
 
+mod flow;
 mod gets;
 mod ordered;
 mod returned;
@@ -85,6 +86,8 @@ enum Call {
     Cancel(usize),
     Drain(usize),
     Subscribe(usize),
+    Flow(usize, Flow),
+    Concurrency(usize, u16),
     Pass(u64),
 }
 
@@ -103,6 +106,9 @@ fn calls() -> impl Strategy<Value = Vec<Call>> {
         1 => (0usize..3).prop_map(Call::Cancel),
         1 => (0usize..3).prop_map(Call::Drain),
         4 => (0usize..3).prop_map(Call::Subscribe),
+        1 => (0usize..3, prop_oneof![2 => Just(Flow::On), 1 => Just(Flow::Paused), 1 => Just(Flow::Draining)])
+            .prop_map(|(queue, flow)| Call::Flow(queue, flow)),
+        1 => (0usize..3, 1u16..5).prop_map(|(queue, handlers)| Call::Concurrency(queue, handlers)),
         3 => (0u64..2_000_000).prop_map(Call::Pass),
     ];
     prop::collection::vec(call, 0..200)
@@ -128,12 +134,16 @@ proptest! {
         let rules = Rules { prefetch, concurrency: concurrency.min(prefetch), delivery_limit: limit, immediate, ..RULES };
         let mut inbox = Inbox::new(draw);
         // The last queue is ordered.
-        let queues: Vec<_> = (0..3).map(|queue| inbox.add(Rules { line: if queue == 2 { Line::Ordered } else { Line::Free }, ..rules })).collect();
+        let queues: Vec<_> = (0..3).map(|queue| inbox.add(match queue {
+            2 => Rules { line: Line::Ordered, can_get: false, ..rules },
+            _ => rules,
+        })).collect();
         let mut now = Instant::now();
         queues.iter().for_each(|queue| inbox.opened(*queue, now));
         let mut fates: HashMap<u64, Fate> = HashMap::new();
         let mut running: Vec<(usize, Ticket, bool, u64)> = Vec::new();
         let mut drained = [false; 3];
+        let (mut flows, mut concurrencies) = ([Flow::On; 3], [rules.concurrency; 3]);
         // The prefetch of each queue after each subscription that was added to others.
         let mut widths: [Vec<u16>; 3] = Default::default();
         for call in calls {
@@ -155,7 +165,8 @@ proptest! {
                     prop_assert!(queue != 2 || same_line.next().is_none(), "one of a key runs at a time");
                     running.push((queue, ticket, true, item));
                     let of_queue = running.iter().filter(|(of, _, counts, _)| *of == queue && *counts).count();
-                    prop_assert!(of_queue <= usize::from(rules.concurrency));
+                    prop_assert!(of_queue <= usize::from(concurrencies[queue]));
+                    prop_assert!(flows[queue] != Flow::Paused);
                 },
                 Call::Finish(which) => if !running.is_empty() {
                     let (_, ticket, ..) = running.swap_remove(which % running.len());
@@ -206,12 +217,40 @@ proptest! {
                     prop_assert!(widths.len() <= most, "{widths:?} are too many consumers");
                     inbox.subscribed(queues[queue], wide, now);
                 },
+                Call::Flow(queue, flow) => {
+                    inbox.set_flow(queues[queue], flow, now);
+                    flows[queue] = flow;
+                }
+                Call::Concurrency(queue, handlers) => {
+                    inbox.set_concurrency(queues[queue], handlers, now);
+                    concurrencies[queue] = handlers.min(prefetch);
+                }
                 Call::Pass(ms) => now += Duration::from_millis(ms),
             }
             prop_assert!(queues.iter().all(|queue| window(&inbox, *queue, now) <= prefetch));
         }
+        // A queue whose handlers have ended can be paused.
+        queues.iter().for_each(|queue| inbox.set_flow(*queue, Flow::Paused, now));
+        for (_, ticket, ..) in running.drain(..) {
+            inbox.finish(ticket, now);
+        }
+        prop_assert!(inbox.start(now).is_none(), "nothing starts in a paused queue");
+        for queue in &queues {
+            if inbox.has_late(*queue, now) && queue.0 == 2 {
+                inbox.lost(*queue, false, now);
+                inbox.opened(*queue, now);
+                fates.values_mut().filter(|fate| **fate == Fate::Waiting(2)).for_each(|fate| *fate = Fate::Lost);
+            }
+            if inbox.take(*queue, now) == Take::One {
+                inbox.got(*queue, None, now);
+            }
+            prop_assert_eq!(inbox.take(*queue, now), Take::Window(0));
+            inbox.subscribed(*queue, 0, now);
+            prop_assert_eq!(inbox.rest(*queue), Rest::Rests);
+        }
         // In the end all that is left starts or has waited too long, and each queue is taken from
         // again.
+        queues.iter().for_each(|queue| inbox.set_flow(*queue, Flow::On, now));
         let mut open = [false; 3];
         let mut is_busy = true;
         for _ in 0..10_000 {

@@ -181,7 +181,9 @@ impl Checker<'_> {
             FaultKind::NoMoreChannels { .. } => {
                 usize::from(self.scenario.processes > 1 || self.kills > 0)
             }
-            FaultKind::NoMoreConnections { .. } => 0,
+            FaultKind::NoMoreConnections { .. }
+            | FaultKind::Pause { .. }
+            | FaultKind::Concurrency { .. } => 0,
             _ => 1,
         });
         let disturbed = self.scenario.replays.iter().filter(|replay| replay.disturbed.is_some());

@@ -33,6 +33,14 @@ impl Checker<'_> {
             let what = format!("message {message} was worthless from {deadline:.3?} on, and began");
             self.broken(at, Promise::NothingBeginsExpired, what);
         }
+        if let Some(paused) = self.paused.get(&(process, plan.queue))
+            && at > *paused + TOLERANCE
+        {
+            let what = format!(
+                "{process:?} paused its queue at {paused:.3?}, and message {message} began"
+            );
+            self.broken(at, Promise::NothingBeginsInAPause, what);
+        }
         self.check_wait(at, message, waits);
         self.check_return(at, message, waits);
         self.attempts.insert(id, attempt);

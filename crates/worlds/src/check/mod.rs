@@ -65,6 +65,8 @@ pub enum Promise {
     /// While a queue accepts nothing, what waits for another queue comes back in time, unless the
     /// two share their wait queues.
     OthersComeBackInTime,
+    /// Nothing begins in a queue that its process has paused.
+    NothingBeginsInAPause,
     /// A process that stops begins nothing.
     NothingBeginsAfterAStop,
     /// A process stops within its grace time.
@@ -129,6 +131,8 @@ struct Checker<'a> {
     ended_at: BTreeMap<(usize, u32), Vec<Time>>,
     /// When each message was sent back by an operator.
     replayed: BTreeMap<usize, Vec<Time>>,
+    /// Queues that a process has paused, and since when.
+    paused: BTreeMap<(Process, usize), Time>,
     /// Replays that have not ended.
     replaying: BTreeSet<Process>,
     /// How each attempt at a message ended.
@@ -150,6 +154,7 @@ impl<'a> Checker<'a> {
         Self {
             scenario,
             ended_at: BTreeMap::new(),
+            paused: BTreeMap::new(),
             replaying: BTreeSet::new(),
             replayed,
             attempts: BTreeMap::new(),
@@ -208,6 +213,8 @@ impl<'a> Checker<'a> {
             Happened::ReplayBegan(process, _) => drop(self.replaying.insert(process)),
             Happened::ReplayEnded(process, ref result) => self.replay_ended(at, process, result),
             Happened::Dropped(attempt) => self.dropped(at, attempt),
+            Happened::Paused(process, queue) => drop(self.paused.insert((process, queue), at)),
+            Happened::Resumed(process, queue) => drop(self.paused.remove(&(process, queue))),
             Happened::Quiet => self.last_event_at = Some(at),
             Happened::AtRest => self.is_at_rest = true,
             Happened::Fault(_) => {}
