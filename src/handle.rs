@@ -7,21 +7,24 @@ use std::task::{Context, Poll};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::clock;
 use crate::consume::inbox::{Flow, QueueIndex};
 use crate::consume::intake::Intake;
 use crate::lock::lock;
 use crate::status::Status;
 
-/// Controls a [`Service`](crate::Service) from anywhere in the program: before it is awaited, and
-/// while it runs. It is cheap to clone, and dropping it does nothing.
+/// Controls a [`Service`](crate::Service) from anywhere in the program, before and while it runs.
+/// Cloning it is cheap; dropping it changes nothing.
 ///
-/// Whatever is asked for happens at once, whether or not the returned [`InEffect`] is awaited. It
-/// holds for this process, until the service ends: other processes that consume the same queues go
-/// on. A paused queue does not make the service unready.
+/// A request takes effect even if its [`InEffect`] is not awaited. It applies to this process only,
+/// until the service ends; other processes that consume the same queues are unaffected. A paused
+/// queue does not make the service unready.
 ///
 /// ```no_run
+/// # use std::future::IntoFuture;
 /// # use rehop::{Failure, Message};
 /// # async fn charge(_: Message<String>) -> Result<(), Failure> { Ok(()) }
 /// # async fn run(settings: rehop::Settings) -> Result<(), Box<dyn std::error::Error>> {
@@ -29,13 +32,12 @@ use crate::status::Status;
 /// let handle = service.handle();
 /// let running = tokio::spawn(service.into_future());
 ///
-/// handle.pause("orders")?.await; // no handler of the queue runs any more
+/// handle.pause("orders")?.await; // its handlers have finished
 /// handle.set_concurrency("orders", 2)?.await;
 /// handle.resume("orders")?;
 /// handle.stop().await;
 /// println!("{}", running.await??);
 /// # Ok(()) }
-/// # use std::future::IntoFuture;
 /// ```
 #[derive(Clone)]
 pub struct ServiceHandle(Arc<Controls>);
@@ -50,66 +52,76 @@ impl ServiceHandle {
         self.0.status.clone()
     }
 
-    /// Stops the service, as [the future that stops it](crate::Service::with_graceful_shutdown)
-    /// would. In effect when the service has ended, so a handler must not await that: the service
-    /// waits for its handlers. If the service is not awaited yet, it ends as soon as it is.
+    /// Stops the service, as the future given to
+    /// [`with_graceful_shutdown`](crate::Service::with_graceful_shutdown) would. In effect when the
+    /// service has ended. Do not await it in a handler: the service waits for its handlers. If the
+    /// service has not been awaited yet, it ends as soon as it is.
     pub fn stop(&self) -> InEffect {
         self.0.stop.cancel();
-        InEffect::when(self.0.ended.clone().cancelled_owned())
+        let ended = self.0.ended.clone().cancelled_owned();
+        InEffect(ended.map(|()| true).boxed())
     }
 
-    /// Pauses a queue: nothing is taken from it any more, and no handler of it starts. Handlers
-    /// that run go on, and what they decide is carried out. In effect when none of them runs, so a
-    /// handler of the queue must not await that.
+    /// Pauses a queue: no more messages are taken from it, and no handler starts. Running handlers
+    /// finish, and their outcomes are carried out. In effect once their messages are settled, so do
+    /// not await it in a handler of this queue.
     ///
-    /// What was taken and has not started is kept for 10 s, and then goes back to the queue, where
-    /// other processes may take it. The broker counts that as a delivery (3.10 and 4.0; 4.3 does
-    /// not), so messages that came back nearly as often as `retry.delivery_limit` allows are kept
-    /// for longer: up to half of `broker.consumer_timeout`. To handle what was taken instead,
-    /// [`drain`](Self::drain) the queue.
+    /// Messages that were taken but not started are kept for 10 s. After that they go back to the
+    /// queue, where other processes may take them. RabbitMQ 3.10 and 4.0 count this towards
+    /// `retry.delivery_limit`; 4.3 counts it only with the strategy `native`. A message within two
+    /// deliveries of its limit is therefore kept longer: up to half of `broker.consumer_timeout`.
+    /// So is one that has been tried and waited in the process (`in-process`). To handle what was
+    /// taken instead, [`drain`](Self::drain) the queue.
     ///
-    /// A queue that is kept in order (`consume.order`) gives back all that no handler has seen when
-    /// the last handler has ended, in its order. Every version counts that.
+    /// An ordered queue (`consume.order`) may still be sent up to its prefetch. 10 s after the
+    /// pause, and once no handler runs, its channel closes, and everything it holds goes back in
+    /// order. Every version counts this for each message; one that waited in the process starts its
+    /// attempts again. If one of them is within two deliveries of its limit, all are kept longer,
+    /// as above.
     ///
     /// # Errors
     ///
     /// When the service has no such queue, or has ended.
     pub fn pause(&self, queue: &str) -> Result<InEffect, HandleError> {
-        self.set_flow(queue, Flow::Paused, "paused")
+        self.set_flow(queue, Wanted::Paused)
     }
 
-    /// Drains a queue: nothing is taken from it any more, and what was taken is handled. In effect
-    /// when nothing of it is held here, neither for a handler nor between two attempts in the
-    /// process. Then nothing is taken until [`resume`](Self::resume).
+    /// Drains a queue: no more messages are taken from it, and those already taken are handled. In
+    /// effect once this process holds none of them, waiting or running, so do not await it in a
+    /// handler of this queue. Nothing is taken until [`resume`](Self::resume).
     ///
-    /// This costs no message a delivery. But a queue that is kept in order is
-    /// [paused](Self::pause): what is taken from it could not be ended otherwise.
+    /// It costs no deliveries, unless handlers are so slow that messages have to be handed back. An
+    /// ordered queue is [paused](Self::pause) instead: its subscription cannot end while messages
+    /// are held without breaking their order.
     ///
     /// # Errors
     ///
     /// When the service has no such queue, or has ended.
     pub fn drain(&self, queue: &str) -> Result<InEffect, HandleError> {
-        self.set_flow(queue, Flow::Draining, "draining")
+        self.set_flow(queue, Wanted::Drained)
     }
 
-    /// Takes from a paused or drained queue again, at once. Does nothing to other queues.
+    /// Resumes a paused or drained queue. Does nothing if the queue is neither.
     ///
     /// # Errors
     ///
     /// When the service has no such queue, or has ended.
     pub fn resume(&self, queue: &str) -> Result<(), HandleError> {
-        self.set_flow(queue, Flow::On, "resumed").map(drop)
+        self.set_flow(queue, Wanted::Flowing).map(drop)
     }
 
-    /// How many handlers of the queue run at a time in this process from now on: 1 to what the
-    /// process may hold ([`Settings::max_unsettled`](crate::Settings::max_unsettled), as a rule
-    /// `consume.prefetch`). If more run, they go on, and this is in effect when enough of them have
-    /// ended.
+    /// Changes how many handlers of the queue may run at a time in this process: from 1 to
+    /// [`Settings::max_unsettled`](crate::Settings::max_unsettled), which is `consume.prefetch`
+    /// unless the queue is ordered. If more are running, they finish, and the change is in effect
+    /// once enough have: do not await it in a handler of this queue. Messages already taken may
+    /// have to wait longer; those that wait too long are handed back. It overrides the settings and
+    /// [`Consumer::concurrency`](crate::Consumer::concurrency).
     ///
     /// # Errors
     ///
-    /// When the service has no such queue, has ended, or may not run so many. Before the service is
-    /// awaited, too large a number is an error of the service.
+    /// When the service has no such queue or has ended, or the number is out of range. Before the
+    /// service runs the upper bound is not known: a number that is too large is then an error of
+    /// the service or, while it connects, as good as the bound.
     pub fn set_concurrency(&self, queue: &str, handlers: u16) -> Result<InEffect, HandleError> {
         let mut state = self.0.until_ended()?;
         let State { queues, intake } = &mut *state;
@@ -120,27 +132,60 @@ impl ServiceHandle {
             let queue = queue.to_owned();
             return Err(HandleError::Concurrency { queue, handlers, most });
         }
-        controlled.concurrency = Some(handlers);
-        tracing::info!(queue, handlers, "changed the concurrency");
+        if controlled.concurrency.replace(handlers) != Some(handlers) {
+            controlled.concurrency_asked.send_modify(|asked| *asked += 1);
+            tracing::info!(queue, handlers, "changed the concurrency");
+        }
+        let asked = controlled.concurrency_asked.subscribe();
         Ok(match running {
-            Some((intake, index)) => InEffect::when(intake.set_concurrency(index, handlers)),
-            None => InEffect::when(std::future::ready(())),
+            Some((intake, index)) => {
+                InEffect::unless_changed(asked, intake.set_concurrency(index, handlers))
+            }
+            None => InEffect::unless_changed(asked, std::future::ready(true)),
         })
     }
 
-    fn set_flow(&self, queue: &str, flow: Flow, said: &str) -> Result<InEffect, HandleError> {
+    fn set_flow(&self, queue: &str, wanted: Wanted) -> Result<InEffect, HandleError> {
         let mut state = self.0.until_ended()?;
         let State { queues, intake } = &mut *state;
         let controlled = find(queues, queue)?;
-        if std::mem::replace(&mut controlled.flow, flow) != flow {
-            tracing::info!(queue, "{said}");
-            self.0.status.state(queue).paused(flow != Flow::On);
+        if std::mem::replace(&mut controlled.wanted, wanted) != wanted {
+            controlled.flow_asked.send_modify(|asked| *asked += 1);
+            tracing::info!(queue, "{}", wanted.said());
+            self.0.status.state(queue).paused(wanted != Wanted::Flowing);
         }
+        let asked = controlled.flow_asked.subscribe();
         let Some((intake, index)) = intake.as_ref().zip(controlled.index) else {
-            return Ok(InEffect::when(std::future::ready(())));
+            return Ok(InEffect::unless_changed(asked, std::future::ready(true)));
         };
-        intake.set_flow(index, flow);
-        Ok(InEffect::when(intake.rested(index)))
+        intake.set_flow(index, wanted.flow());
+        Ok(InEffect::unless_changed(asked, intake.rested(index)))
+    }
+}
+
+/// What a program wants of a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    Flowing,
+    Drained,
+    Paused,
+}
+
+impl Wanted {
+    fn flow(self) -> Flow {
+        match self {
+            Self::Flowing => Flow::On,
+            Self::Drained => Flow::Draining,
+            Self::Paused => Flow::Paused { since: clock::now() },
+        }
+    }
+
+    fn said(self) -> &'static str {
+        match self {
+            Self::Flowing => "resumed",
+            Self::Drained => "draining",
+            Self::Paused => "paused",
+        }
     }
 }
 
@@ -150,20 +195,34 @@ impl std::fmt::Debug for ServiceHandle {
     }
 }
 
-/// What a [`ServiceHandle`] was asked for, which happens in any case. Await it to know that it is
-/// in effect, or that something else was asked for meanwhile, or that the service has ended.
-pub struct InEffect(BoxFuture<'static, ()>);
+/// The effect of a request to a [`ServiceHandle`]. It comes whether or not this is awaited.
+///
+/// Returns true once the request is in effect; false if another request has taken its place, or the
+/// service has ended, before.
+pub struct InEffect(BoxFuture<'static, bool>);
 
 impl InEffect {
-    fn when(in_effect: impl Future<Output = ()> + Send + 'static) -> Self {
+    /// Until a request of the same kind takes its place.
+    fn unless_changed(
+        mut asked: watch::Receiver<u64>,
+        in_effect: impl Future<Output = bool> + Send + 'static,
+    ) -> Self {
+        let in_effect = async move {
+            tokio::select! {
+                biased;
+                // An error means that the service and its handles are gone.
+                _ = asked.changed() => false,
+                in_effect = in_effect => in_effect,
+            }
+        };
         Self(in_effect.boxed())
     }
 }
 
 impl Future for InEffect {
-    type Output = ();
+    type Output = bool;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<bool> {
         self.0.as_mut().poll(context)
     }
 }
@@ -174,7 +233,7 @@ impl std::fmt::Debug for InEffect {
     }
 }
 
-/// Why a service does not do what its [`ServiceHandle`] was asked for.
+/// Why a request to a [`ServiceHandle`] failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HandleError {
@@ -182,23 +241,24 @@ pub enum HandleError {
     #[error("the service has ended")]
     Ended,
     /// The service does not consume this queue.
-    #[error("the service does not consume queue {queue:?}, but {}", known.join(", "))]
+    #[error(
+        "the service does not consume queue {queue:?}; it consumes {}",
+        if known.is_empty() { "none".to_owned() } else { known.join(", ") }
+    )]
     UnknownQueue {
         /// The queue.
         queue: String,
         /// The queues that it consumes.
         known: Vec<String>,
     },
-    /// So many handlers of the queue cannot run at a time.
-    #[error(
-        "the concurrency of queue {queue:?} would be {handlers}, but must be 1 to {most}, as many messages as the process may hold"
-    )]
+    /// The requested concurrency is out of range.
+    #[error("concurrency {handlers} for queue {queue:?} is out of range: it must be 1 to {most}")]
     Concurrency {
         /// The queue.
         queue: String,
-        /// How many were asked for.
+        /// The number that was requested.
         handlers: u16,
-        /// The most that are possible.
+        /// The largest possible number; 65535 before the service runs.
         most: u16,
     },
 }
@@ -221,8 +281,11 @@ struct State {
 /// What was asked for of a queue.
 struct Controlled {
     queue: String,
-    flow: Flow,
+    wanted: Wanted,
     concurrency: Option<u16>,
+    /// How often what is wanted has changed.
+    flow_asked: watch::Sender<u64>,
+    concurrency_asked: watch::Sender<u64>,
     /// While the service runs.
     index: Option<QueueIndex>,
 }
@@ -238,9 +301,14 @@ impl Controls {
     }
 
     pub(crate) fn add(&self, queue: &str) {
-        let queue = queue.to_owned();
-        let controlled = Controlled { queue, flow: Flow::On, concurrency: None, index: None };
-        lock(&self.state).queues.push(controlled);
+        lock(&self.state).queues.push(Controlled {
+            queue: queue.to_owned(),
+            wanted: Wanted::Flowing,
+            concurrency: None,
+            flow_asked: watch::Sender::new(0),
+            concurrency_asked: watch::Sender::new(0),
+            index: None,
+        });
     }
 
     /// Completes when the service is to stop.
@@ -264,7 +332,11 @@ impl Controls {
         for (queue, index) in queues {
             if let Ok(controlled) = find(&mut state.queues, queue) {
                 controlled.index = Some(index);
-                intake.set_flow(index, controlled.flow);
+                intake.set_flow(index, controlled.wanted.flow());
+                // It may have been asked for since the settings were read.
+                if let Some(handlers) = controlled.concurrency {
+                    drop(intake.set_concurrency(index, handlers));
+                }
             }
         }
         state.intake = Some(intake.clone());

@@ -153,8 +153,8 @@ impl Service {
         self.status.clone()
     }
 
-    /// Controls the service while it runs: pauses queues, changes their concurrency, stops it. Take
-    /// it before the service is awaited; it works from then on.
+    /// A handle that controls the service: it pauses queues, changes their concurrency, and stops
+    /// the service. Get it before the service is awaited.
     pub fn handle(&self) -> ServiceHandle {
         ServiceHandle::new(self.controls.0.clone())
     }
@@ -344,7 +344,30 @@ fn plan(
         let config = resolved.queue_with(&queue, &consume, retry.as_ref())?;
         plans.push((config, handler));
     }
+    let consumed: Vec<_> = plans.iter().map(|(config, _)| config.queue.as_str()).collect();
+    if let Some((unlisted, without_handler)) = mistyped(&resolved.settings, &consumed) {
+        tracing::warn!(
+            ?unlisted,
+            ?without_handler,
+            "the settings do not list a queue that is consumed, and list one that has no handler: is a name mistyped?"
+        );
+    }
     Ok(plans)
+}
+
+/// The queues that are consumed and not listed, and those that are listed and not consumed. If
+/// there are some of both, a name may be mistyped. Either alone is as it may be: queues need no
+/// settings, and services may share a file.
+fn mistyped<'a>(
+    settings: &'a Settings,
+    consumed: &[&'a str],
+) -> Option<(Vec<&'a str>, Vec<&'a str>)> {
+    let listed: Vec<_> = settings.queues.iter().map(|queue| queue.queue.as_str()).collect();
+    let but = |these: &[&'a str], others: &[&'a str]| -> Vec<&'a str> {
+        these.iter().copied().filter(|queue| !others.contains(queue)).collect()
+    };
+    let (unlisted, without_handler) = (but(consumed, &listed), but(&listed, consumed));
+    (!unlisted.is_empty() && !without_handler.is_empty()).then_some((unlisted, without_handler))
 }
 
 /// Completes when the service is to stop, as a future or a handle asks for it.
@@ -413,6 +436,18 @@ fn resume_panic(error: JoinError) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::QueueSettings;
+
+    #[test]
+    fn a_name_may_be_mistyped_if_one_is_not_listed_and_another_has_no_handler() {
+        let settings = ["orders", "mails"]
+            .into_iter()
+            .fold(Settings::default(), |all, queue| all.with_queue(QueueSettings::new(queue)));
+        let found = |consumed: &[&'static str]| mistyped(&settings, consumed);
+        assert_eq!(found(&["order", "mails"]), Some((vec!["order"], vec!["orders"])));
+        assert_eq!(found(&["orders"]), None, "services may share a file");
+        assert_eq!(found(&["orders", "mails", "others"]), None, "a queue needs no settings");
+    }
 
     #[tokio::test]
     #[should_panic = "a fault of rehop's own"]

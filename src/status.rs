@@ -46,13 +46,15 @@ struct Inner {
 pub struct QueueStatus {
     /// The queue.
     pub queue: String,
-    /// Whether it is consumed, or would be if it were not paused.
+    /// Whether it is consumed. A paused queue counts as consumed.
     pub is_consuming: bool,
-    /// Whether a [handle](crate::ServiceHandle) has paused or drained it.
+    /// Whether it was paused or drained through a [`ServiceHandle`](crate::ServiceHandle), and has
+    /// not been resumed.
     pub is_paused: bool,
     /// Since when it has been consumed, or not.
     pub since: Timestamp,
-    /// Deliveries that this process holds, whether they wait for a handler or are being handled.
+    /// Deliveries that this process holds, whether they wait for a handler, are being handled, or
+    /// wait between two attempts.
     pub in_flight: u64,
     /// Why the queue was last not consumed. It is kept when the queue is consumed again. It may
     /// name hosts and users, so do not show it to everybody.

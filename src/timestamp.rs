@@ -3,16 +3,26 @@
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// A time in whole milliseconds since the Unix epoch, as all of rehop's headers write it.
+use serde::{Deserialize, Serialize};
+
+/// A time in whole milliseconds since the Unix epoch, as all of rehop's headers write it, and serde
+/// reads and writes it. It is shown as in RFC 3339, and converts from and to
+/// [`SystemTime`](std::time::SystemTime), which the crates for dates take.
 ///
 /// ```
 /// use std::time::Duration;
 /// let seen = rehop::Timestamp::from_millis(1_700_000_000_000);
 /// assert_eq!((seen + Duration::from_secs(2)).as_millis(), 1_700_000_002_000);
 /// assert_eq!(seen.since(seen + Duration::from_secs(2)), Duration::ZERO);
+/// assert_eq!(seen.to_string(), "2023-11-14T22:13:20.000Z");
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct Timestamp(i64);
+
+/// The last millisecond of the year 9999: RFC 3339 has no later years, and none before the epoch
+/// are shown by the crate that writes it.
+const LAST_DATE: i64 = 253_402_300_799_999;
 
 impl Timestamp {
     /// The clock of the code that does I/O. Decisions get the time as an argument.
@@ -72,7 +82,16 @@ impl From<Timestamp> for SystemTime {
 
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ms", self.0)
+        match self.0 {
+            0..=LAST_DATE => humantime::format_rfc3339_millis(SystemTime::from(*self)).fmt(f),
+            millis => write!(f, "{millis} ms after 1970"),
+        }
+    }
+}
+
+impl fmt::Debug for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Timestamp({self})")
     }
 }
 
@@ -92,7 +111,26 @@ mod tests {
         assert_eq!(SystemTime::from(Timestamp::from_millis(0)), UNIX_EPOCH);
         assert_eq!((Timestamp::from_millis(i64::MAX - 1) + millis(5)).as_millis(), i64::MAX);
         assert_eq!((Timestamp::from_millis(5) + Duration::MAX).as_millis(), i64::MAX);
-        assert_eq!(Timestamp::from_millis(-7).to_string(), "-7 ms");
+    }
+
+    #[test]
+    fn a_time_is_shown_as_a_date_or_where_there_is_none_in_milliseconds() {
+        for (millis, shown) in [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (1_764_304_659_007, "2025-11-28T04:37:39.007Z"),
+            (LAST_DATE, "9999-12-31T23:59:59.999Z"),
+            (LAST_DATE + 1, "253402300800000 ms after 1970"),
+            (-7, "-7 ms after 1970"),
+            (i64::MIN, "-9223372036854775808 ms after 1970"),
+            (i64::MAX, "9223372036854775807 ms after 1970"),
+        ] {
+            let timestamp = Timestamp::from_millis(millis);
+            assert_eq!(timestamp.to_string(), shown);
+            assert_eq!(format!("{timestamp:?}"), format!("Timestamp({shown})"));
+            let text = serde_json::to_string(&timestamp).unwrap();
+            assert_eq!(text, millis.to_string());
+            assert_eq!(serde_json::from_str::<Timestamp>(&text).unwrap(), timestamp);
+        }
     }
 
     #[test]

@@ -4,13 +4,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::sleep_until;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::broker::acks::Settlement;
 use crate::clock;
-use crate::consume::inbox::{Fingerprint as _, Flow, Inbox, QueueIndex, Rest, Rules, Take, Ticket};
+use crate::consume::inbox::{
+    Fingerprint as _, Flow, Inbox, Late, QueueIndex, Rest, Rules, Take, Ticket,
+};
 use crate::consume::taken::Taken;
 use crate::consume::unsettled::hand_back;
 use crate::lock::lock;
@@ -27,11 +30,11 @@ pub(crate) struct Intake {
     takes: Vec<watch::Sender<Take>>,
     /// Whether settling a delivery of the queue has to wait.
     settling_waits: Vec<watch::Sender<bool>>,
-    /// Whether a delivery of the queue has waited too long for a handler.
-    late: Vec<watch::Sender<bool>>,
+    /// Why deliveries of the queue are to go back.
+    late: Vec<watch::Sender<Option<Late>>>,
     /// How many slots of each queue are taken.
     running: Vec<watch::Sender<usize>>,
-    /// How far each queue is on its way to rest.
+    /// Whether each queue rests.
     rests: Vec<watch::Sender<Rest>>,
     /// When [`keep_time`](Self::keep_time) looks at the inbox next, at the latest.
     next_look: watch::Sender<Option<Instant>>,
@@ -41,6 +44,8 @@ pub(crate) struct Intake {
     /// The runtime ended before the service did: it drops handlers instead of running them.
     has_lost_runtime: AtomicBool,
     aborted: CancellationToken,
+    /// The service's runtime: what changes the inbox may run elsewhere.
+    runtime: Handle,
 }
 
 /// Runs the attempt at a delivery in a task, which ends when the token is cancelled.
@@ -59,7 +64,7 @@ impl Intake {
         let intake = Self {
             takes: queues.iter().map(|queue| watch::Sender::new(inbox.take(*queue, now))).collect(),
             settling_waits: queues.iter().map(|_| watch::Sender::new(false)).collect(),
-            late: queues.iter().map(|_| watch::Sender::new(false)).collect(),
+            late: queues.iter().map(|_| watch::Sender::new(None)).collect(),
             running: queues.iter().map(|_| watch::Sender::new(0)).collect(),
             rests: queues.iter().map(|_| watch::Sender::new(Rest::Flows)).collect(),
             next_look: watch::Sender::new(inbox.wake_at(now)),
@@ -68,6 +73,7 @@ impl Intake {
             spawn,
             has_lost_runtime: AtomicBool::new(false),
             aborted: CancellationToken::new(),
+            runtime: Handle::current(),
         };
         (Arc::new(intake), queues)
     }
@@ -100,8 +106,8 @@ impl Intake {
         self.settling_waits[queue.position()].subscribe()
     }
 
-    /// Whether a delivery of the queue has waited too long for a handler, as it changes.
-    pub(crate) fn late(&self, queue: QueueIndex) -> watch::Receiver<bool> {
+    /// Why deliveries of the queue are to go back, as it changes.
+    pub(crate) fn late(&self, queue: QueueIndex) -> watch::Receiver<Option<Late>> {
         self.late[queue.position()].subscribe()
     }
 
@@ -162,8 +168,8 @@ impl Intake {
 
     /// The deliveries that are not running: no handler has seen them, or they wait between two
     /// attempts.
-    pub(crate) fn drain(self: &Arc<Self>, queue: QueueIndex) -> Vec<Taken> {
-        self.change(|inbox, now| inbox.drain(queue, now))
+    pub(crate) fn empty(self: &Arc<Self>, queue: QueueIndex) -> Vec<Taken> {
+        self.change(|inbox, now| inbox.empty(queue, now))
     }
 
     /// How many of the queue's slots are taken, also by handlers whose channel is gone.
@@ -206,32 +212,26 @@ impl Intake {
         self.change(|inbox, now| inbox.set_flow(queue, flow, now));
     }
 
-    /// How far the queue is on its way to rest.
-    pub(crate) fn rest(&self, queue: QueueIndex) -> Rest {
-        *self.rests[queue.position()].borrow()
-    }
-
-    /// Returns when the queue rests, or is to flow again.
-    pub(crate) fn rested(&self, queue: QueueIndex) -> impl Future<Output = ()> + Send + 'static {
+    /// Returns whether the queue rests, once it does or is to flow again.
+    pub(crate) fn rested(&self, queue: QueueIndex) -> impl Future<Output = bool> + Send + 'static {
         let mut rests = self.rests[queue.position()].subscribe();
         async move {
-            // An error means that the intake is gone, and nothing runs any more.
-            let _ = rests.wait_for(|rest| *rest != Rest::Settles).await;
+            // An error means that the service has ended.
+            let rest = rests.wait_for(|rest| *rest != Rest::NotYet).await;
+            rest.is_ok_and(|rest| *rest == Rest::Rests)
         }
     }
 
     /// How many handlers of the queue may run at a time from now on. Those that run go on. Returns
-    /// when no more run.
+    /// true when no more run.
     pub(crate) fn set_concurrency(
         self: &Arc<Self>,
         queue: QueueIndex,
         handlers: u16,
-    ) -> impl Future<Output = ()> + Send + 'static {
+    ) -> impl Future<Output = bool> + Send + use<> {
         self.change(|inbox, now| inbox.set_concurrency(queue, handlers, now));
         let mut running = self.running[queue.position()].subscribe();
-        async move {
-            let _ = running.wait_for(|running| *running <= usize::from(handlers)).await;
-        }
+        async move { running.wait_for(|running| *running <= usize::from(handlers)).await.is_ok() }
     }
 
     /// The most handlers of the queue that may be asked for.
@@ -266,7 +266,7 @@ impl Intake {
             let position = queue.position();
             set_if_changed(&self.takes[position], inbox.take(queue, now));
             set_if_changed(&self.settling_waits[position], inbox.is_ending(queue));
-            set_if_changed(&self.late[position], inbox.has_late(queue, now));
+            set_if_changed(&self.late[position], inbox.late(queue, now));
             set_if_changed(&self.running[position], inbox.running(queue));
             set_if_changed(&self.rests[position], inbox.rest(queue));
         }
@@ -280,6 +280,7 @@ impl Intake {
             is_sooner
         });
         drop(inbox);
+        let _runs_here = (!started.is_empty()).then(|| self.runtime.enter());
         for (ticket, taken) in started {
             let outlives_session = taken.context.line.lets_handlers_outlive_the_session();
             let aborted =
@@ -333,7 +334,7 @@ impl Slot {
     }
 
     /// The delivery is held until its next attempt. A stopping service makes no further attempts:
-    /// [`Intake::drain`] takes out what is held by then, and a delivery whose handler ends later is
+    /// [`Intake::empty`] takes out what is held by then, and a delivery whose handler ends later is
     /// handed back here.
     pub(crate) fn hold(mut self, taken: Box<Taken>, due: Instant) {
         let Some(ticket) = self.ticket.take() else { return };

@@ -25,7 +25,7 @@ use crate::broker::keeper::Keeper;
 use crate::broker::scout::places::{Consumed, Place};
 use crate::consume::ack_timeout::AckTimeout;
 use crate::consume::context::{InFlight, QueueContext};
-use crate::consume::inbox::{QueueIndex, Rest, Take, is_near_limit};
+use crate::consume::inbox::{Late, QueueIndex, Take, is_near_limit};
 use crate::consume::intake::Intake;
 use crate::consume::line::Line;
 use crate::consume::settler::{Settler, SettlingChannel};
@@ -108,14 +108,16 @@ pub(crate) struct Session<'a> {
     arrived: Vec<Incoming>,
     /// Whether anything was delivered.
     pub(crate) has_taken: bool,
-    /// Whether a delivery has waited too long for a handler.
-    late: watch::Receiver<bool>,
+    /// Why deliveries are to go back.
+    late: watch::Receiver<Option<Late>>,
     /// Whether it was reported that the queue is consumed.
     is_consuming: bool,
     /// Whether it ever was.
     pub(crate) has_consumed: bool,
     /// Whether the broker's ack timeout has ended this session, as far as the broker says.
     pub(crate) is_taken_back: bool,
+    /// Whether it has ended to give back what a paused queue holds.
+    pub(crate) is_paused: bool,
     /// Cancelled when the session ends, or its channel is gone.
     session_ended: CancellationToken,
 }
@@ -149,6 +151,7 @@ impl<'a> Session<'a> {
             is_consuming: false,
             has_consumed: false,
             is_taken_back: false,
+            is_paused: false,
             session_ended: CancellationToken::new(),
         })
     }
@@ -290,16 +293,15 @@ impl<'a> Session<'a> {
     /// Hands back what has waited too long, after the window has become narrower.
     async fn hand_back_late(&mut self) -> Result<(), Error> {
         self.resize().await?;
-        if !*self.late.borrow() {
-            return Ok(());
-        }
+        let Some(late) = *self.late.borrow() else { return Ok(()) };
         if !self.line().allows_single_return() {
-            let is_paused = self.queue.intake.rest(self.queue.index) != Rest::Flows;
-            self.is_taken_back = !is_paused;
-            let why = match is_paused {
-                true => "the queue is paused",
-                false => "a message was held for nearly as long as the broker's consumer_timeout",
+            let why = match late {
+                Late::Paused => "the queue has been paused for a while",
+                Late::Waited => {
+                    "a message was held for nearly as long as the broker's consumer_timeout"
+                }
             };
+            (self.is_paused, self.is_taken_back) = (late == Late::Paused, late == Late::Waited);
             let problem = format!("{why}; closing the channel, to give back all in its order");
             return Err(self.lost_by(problem.into()));
         }
@@ -336,7 +338,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Returns once a delivery has waited too long for a handler.
-async fn until_late(late: &mut watch::Receiver<bool>) {
-    let _ = late.wait_for(|is_late| *is_late).await;
+/// Returns once deliveries are to go back.
+async fn until_late(late: &mut watch::Receiver<Option<Late>>) {
+    let _ = late.wait_for(Option::is_some).await;
 }

@@ -70,6 +70,11 @@ impl Worker {
                     };
                     // A get may have brought a message before there was a subscription.
                     has_consumed |= session.has_consumed || session.has_taken;
+                    if session.is_paused {
+                        tracing::info!(queue, "paused: gave back all that was held, in its order");
+                        (failures, was_taken_back) = (0, false);
+                        continue;
+                    }
                     let is_refused =
                         matches!(error, Error::Refused { .. } | Error::UnsuitableQueue { .. });
                     if !has_consumed && is_refused {

@@ -313,9 +313,8 @@ pub struct TraceSettings {
 }
 
 impl Settings {
-    /// Settings in code alone, for a service with this namespace and the broker at this URL. No
-    /// file and no variable is read, and everything else has its default. They are checked as those
-    /// of a file are, when the service starts.
+    /// Settings made in code: this namespace, this broker URL, and defaults for the rest. No files
+    /// or environment variables are read. They are checked when the service starts.
     ///
     /// ```
     /// use std::time::Duration;
@@ -339,7 +338,7 @@ impl Settings {
         Self { namespace: namespace.into(), broker, ..Self::default() }
     }
 
-    /// Adds a queue, in place of one with the same name.
+    /// Adds a queue. Replaces one of the same name.
     #[must_use = "it returns the settings"]
     pub fn with_queue(mut self, queue: QueueSettings) -> Self {
         let name = queue.queue.clone();

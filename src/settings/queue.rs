@@ -34,63 +34,67 @@ pub struct QueueSettings {
     pub consume: ConsumeSettings,
 }
 
-/// In code. What is not called keeps what the service's settings say, or the default. Values are
-/// checked when the service starts.
+/// Builder methods, for settings in code. Whatever is not set is taken from the service's settings,
+/// then from the defaults. Values are checked when the service starts.
 impl QueueSettings {
     /// A queue that rehop declares.
     pub fn new(queue: impl Into<String>) -> Self {
         Self { queue: queue.into(), ..Self::default() }
     }
 
-    /// A queue that is declared elsewhere, as one of this type.
+    /// An existing queue of this type, declared elsewhere.
     pub fn existing(queue: impl Into<String>, queue_type: QueueType) -> Self {
         let (declare, queue_type) = (Declare::Existing, Some(queue_type));
         Self { declare, queue_type, ..Self::new(queue) }
     }
 
-    /// The queue for its parked messages, in place of `<queue>.parked`.
+    /// The queue for parked messages, at most 255 bytes. Default `<queue>.parked`.
     #[must_use = "it returns the settings"]
     pub fn parked(mut self, queue: impl Into<String>) -> Self {
         self.parked = Some(queue.into());
         self
     }
 
-    /// Binds it to a publishers' exchange, which must exist, with this routing key or pattern.
+    /// Binds the queue to a publisher's exchange, which must exist, with this routing key or
+    /// pattern. May be called more than once.
     #[must_use = "it returns the settings"]
     pub fn bind(mut self, exchange: impl Into<String>, routing_key: impl Into<String>) -> Self {
         self.bindings.push(BindingSettings::new(exchange, routing_key));
         self
     }
 
-    /// Its retry policy: what [`RetryPolicy::builder`](crate::RetryPolicy::builder) returns.
+    /// The retry policy: a [`PolicyBuilder`](super::PolicyBuilder) from
+    /// [`RetryPolicy::builder`](crate::RetryPolicy::builder).
     #[must_use = "it returns the settings"]
     pub fn retry(mut self, retry: impl Into<RetrySettings>) -> Self {
         self.retry = retry.into();
         self
     }
 
-    /// How many unsettled messages the broker sends at most: 1 to 65535.
+    /// How many unsettled messages the broker sends at most: 1 to 65535, by default 100. An ordered
+    /// queue may be sent fewer.
     #[must_use = "it returns the settings"]
     pub fn prefetch(mut self, messages: u16) -> Self {
         self.consume.prefetch = Some(messages);
         self
     }
 
-    /// How many handlers run at a time: 1 to the prefetch.
+    /// How many handlers run at a time: from 1 to the prefetch, by default 10.
     #[must_use = "it returns the settings"]
     pub fn concurrency(mut self, handlers: u16) -> Self {
         self.consume.concurrency = Some(handlers);
         self
     }
 
-    /// How long one attempt may take: 1 ms to a day.
+    /// How long one attempt may take: 1 ms to a day, and a little less than
+    /// `broker.consumer_timeout`. Default 1 min.
     #[must_use = "it returns the settings"]
     pub fn handler_timeout(mut self, limit: Duration) -> Self {
         self.consume.handler_timeout = Some(limit);
         self
     }
 
-    /// Which messages are handled one after the other.
+    /// Which messages are handled in order. Needs the strategy `in-process`.
     #[must_use = "it returns the settings"]
     pub fn order(mut self, order: Order) -> Self {
         self.consume.order = Some(order);

@@ -60,12 +60,14 @@ async fn a_paused_queue_lets_its_handler_end_and_starts_none_while_another_queue
     of_other.reaches(1).await;
     assert_eq!(log.all(), ["first"]);
     gate.add_permits(1);
-    paused.await;
+    assert!(paused.await);
     fixture.has_depth(&fixture.queue, 1).await;
     assert_eq!(log.all(), ["first"]);
 
     gate.add_permits(1);
-    handle.resume(&fixture.queue).unwrap();
+    // Also from a thread without a runtime.
+    let (by_thread, queue) = (handle.clone(), fixture.queue.clone());
+    std::thread::spawn(move || by_thread.resume(&queue)).join().unwrap().unwrap();
     log.reaches(2).await;
     assert!(!handle.status().queues()[0].is_paused);
     assert_eq!(run.stop().await.handled, 3);
@@ -87,7 +89,7 @@ async fn a_drained_queue_handles_what_it_has_taken_and_takes_nothing_more() {
     log.reaches(21).await;
     let drained = handle.drain(&fixture.queue).unwrap();
     gate.add_permits(100);
-    drained.await;
+    assert!(drained.await);
     let handled = log.all().len();
     fixture.has_depth(&fixture.queue, 30 - handled as u32).await;
     assert_eq!(handle.status().queues()[0].in_flight, 0);
@@ -103,7 +105,7 @@ async fn a_queue_that_is_paused_before_the_start_is_not_taken_from_until_it_goes
     let (log, gate) = (Log::default(), Arc::new(Semaphore::new(10)));
     let service = service(&fixture, &log, &gate);
     let handle = service.handle();
-    handle.pause(&fixture.queue).unwrap().await;
+    assert!(handle.pause(&fixture.queue).unwrap().await);
     let run = Running::start(service);
     fixture.is_declared(&fixture.queue).await;
     fixture.publish("x").await;
@@ -127,15 +129,19 @@ async fn the_concurrency_of_a_running_queue_rises_and_falls() {
     let handle = service.handle();
     let run = Running::start(service);
     log.reaches(1).await;
-    handle.set_concurrency(&fixture.queue, 3).unwrap().await;
+    assert!(handle.set_concurrency(&fixture.queue, 3).unwrap().await);
     log.reaches(3).await;
     let lowered = handle.set_concurrency(&fixture.queue, 1).unwrap();
     gate.add_permits(3);
-    lowered.await;
+    assert!(lowered.await);
+    let (lowered, raised) =
+        [2, 3].map(|handlers| handle.set_concurrency(&fixture.queue, handlers).unwrap()).into();
+    assert!(!lowered.await, "another request has taken its place");
+    assert!(raised.await);
     gate.add_permits(100);
     log.reaches(8).await;
     let error = handle.set_concurrency(&fixture.queue, 11).unwrap_err();
-    assert!(error.to_string().ends_with("as many messages as the process may hold"), "{error}");
+    assert!(error.to_string().ends_with("it must be 1 to 10"), "{error}");
     assert!(matches!(error, HandleError::Concurrency { handlers: 11, most: 10, .. }));
     assert!(handle.set_concurrency(&fixture.queue, 0).is_err());
     run.stop().await;
@@ -156,7 +162,7 @@ async fn a_handle_stops_its_service_and_says_so_when_it_is_used_later() {
         handle.pause(unknown).unwrap_err(),
         HandleError::UnknownQueue { queue: unknown.to_owned(), known: vec![known] }
     );
-    handle.stop().await;
+    assert!(handle.stop().await);
     assert_eq!(run.ended().await.unwrap().handled, 1);
     handle.stop().await;
     assert_eq!(handle.resume(&fixture.queue), Err(HandleError::Ended));
@@ -179,7 +185,7 @@ async fn a_service_that_was_stopped_before_its_start_ends_at_once_and_one_that_i
     handle.stop().await;
 
     let too_many = service(&fixture, &log, &gate);
-    too_many.handle().set_concurrency(&fixture.queue, 1_000).unwrap().await;
+    assert!(too_many.handle().set_concurrency(&fixture.queue, 1_000).unwrap().await);
     let error = too_many.await.unwrap_err().to_string();
     assert!(error.contains("concurrency is 1000, but must be 1 to prefetch"), "{error}");
 }

@@ -358,7 +358,7 @@ async fn pausing(for_long: Duration, order: Order, log: Log, stop: Stop) {
     let handle = service.handle();
     let pause = async {
         tokio::time::sleep(Duration::from_millis(12_500)).await;
-        handle.pause("orders").unwrap().await;
+        assert!(handle.pause("orders").unwrap().await);
         tokio::time::sleep(for_long).await;
         handle.resume("orders").unwrap();
     };
@@ -393,7 +393,7 @@ fn an_ordered_queue_that_is_paused_gives_all_back_and_goes_on_in_its_order() {
     let order = Order::RoutingKey;
     world.start(|stop| pausing(secs(30), order, log.clone(), stop));
     (0..30u32).for_each(|number| drop(world.publish("orders", &number)));
-    world.pass(secs(20));
+    world.pass(secs(25));
     let handled = log.lock().unwrap().len();
     assert_eq!(world.queue("orders").unwrap().ready.len(), 30 - handled);
     assert!(world.settle(secs(600)));

@@ -1,6 +1,6 @@
 //! Whether a queue is taken from, and what becomes of what was taken, as the program asks for it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::rules::Rules;
 use super::suspicion::is_near_limit;
@@ -17,25 +17,41 @@ pub(crate) enum Flow {
     /// Nothing is taken, and what was taken is handled.
     Draining,
     /// Nothing is taken, and no handler starts.
-    Paused,
+    Paused {
+        /// Since when.
+        since: Instant,
+    },
 }
 
-/// How far a queue is on its way to rest.
+/// Whether a queue rests, as a pause or a drain wants it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rest {
     /// It is to flow.
     Flows,
     /// Something is still taken, runs or, if it is drained, waits.
-    Settles,
+    NotYet,
     /// Nothing is taken, and nothing runs or, if it is drained, waits.
     Rests,
 }
 
+/// Why deliveries are to go back to their queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Late {
+    /// They have waited too long for a handler.
+    Waited,
+    /// The queue has been paused for a while.
+    Paused,
+}
+
 impl Flow {
-    /// For how long a delivery that came back this often may wait for a handler. One that has few
-    /// charges left is not given back early: 3.10 and 4.0 count that.
+    pub(super) fn is_paused(self) -> bool {
+        matches!(self, Self::Paused { .. })
+    }
+
+    /// For how long a delivery that came back this often may wait for its first handler. One that
+    /// has few charges left is not given back early: 3.10 and 4.0 count that.
     pub(super) fn start_limit(self, rules: &Rules, redeliveries: u32) -> Duration {
-        let is_kept = self != Self::Paused || is_near_limit(redeliveries, rules.delivery_limit);
+        let is_kept = !self.is_paused() || is_near_limit(redeliveries, rules.delivery_limit);
         if is_kept { rules.start_limit } else { rules.start_limit.min(KEPT_IN_PAUSE) }
     }
 }

@@ -46,6 +46,14 @@ impl<T> Lines<T> {
         self.arrivals.len()
     }
 
+    /// All that is not running.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
+        let first = self.ready.values().chain(self.held.values()).map(|(_, item)| item);
+        let due = self.due.iter().map(|(_, item)| item);
+        let behind = self.behind.values().flatten().map(|(_, item)| item);
+        first.chain(due).chain(behind)
+    }
+
     /// When the oldest of them arrived.
     pub(super) fn oldest(&self) -> Option<Instant> {
         self.arrivals.first_key_value().map(|(_, arrived)| *arrived)

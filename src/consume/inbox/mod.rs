@@ -76,6 +76,7 @@
 //! - a broker that is further away: a process may open its window with a fresh message before what
 //!   came back is delivered;
 //! - waits in the process: a crash by another message charges what waits;
+//! - pauses: a suspect that came before is held beside others;
 //! - repeated deaths for other reasons, or lost channels: they charge messages, and there is no
 //!   culprit to isolate.
 //!
@@ -101,7 +102,7 @@ mod tests;
 use std::time::{Duration, Instant};
 
 use agenda::Agenda;
-pub(crate) use flow::{Flow, Rest};
+pub(crate) use flow::{Flow, Late, Rest};
 use gets::Gets;
 use isolation::Isolation;
 use proof::Proof;
@@ -296,7 +297,7 @@ impl<T> Inbox<T> {
 
     /// A started delivery is not settled, but gets another attempt here when it is due. Until then
     /// it takes no slot, but still counts towards the window. If its channel is gone, it is
-    /// dropped: the broker has it again. If the queue is [drained](Self::drain), returns the
+    /// dropped: the broker has it again. If the queue is [emptied](Self::empty), returns the
     /// delivery, and its slot stays taken.
     pub(crate) fn hold(
         &mut self,
@@ -309,7 +310,7 @@ impl<T> Inbox<T> {
         T: Fingerprint,
     {
         let queue = &self.queues[ticket.queue];
-        if queue.is_drained && queue.started(ticket.number).is_some() {
+        if queue.is_emptied && queue.started(ticket.number).is_some() {
             return Some((ticket, item));
         }
         if let Some(running) = self.stop(&ticket, now) {
@@ -363,12 +364,11 @@ impl<T> Inbox<T> {
         late
     }
 
-    /// Whether a delivery has waited too long for a handler. If the queue is ordered, the broker
-    /// will soon take back what it holds for so long. To keep the order, all of it has to go back
-    /// together, as it has when the queue is paused.
-    pub(crate) fn has_late(&self, index: QueueIndex, now: Instant) -> bool {
-        let queue = &self.queues[index.0];
-        queue.gives_all_back() || queue.late_at().is_some_and(|at| at <= now)
+    /// Why deliveries are to go back, as one that has waited too long for a handler. If the queue
+    /// is ordered, the broker will soon take back what it holds for so long. To keep the order, all
+    /// of it has to go back together.
+    pub(crate) fn late(&self, index: QueueIndex, now: Instant) -> Option<Late> {
+        self.queues[index.0].late(now)
     }
 
     /// The broker takes deliveries back sooner than was known, so none may wait for longer than
@@ -381,11 +381,11 @@ impl<T> Inbox<T> {
 
     /// What the program wants of the queue from now on.
     pub(crate) fn set_flow(&mut self, index: QueueIndex, flow: Flow, now: Instant) {
-        self.queues[index.0].set_flow(flow);
+        self.queues[index.0].set_flow(flow, now);
         self.note(index.0, now);
     }
 
-    /// How far the queue is on its way to rest.
+    /// Whether the queue rests, as a pause or a drain wants it.
     pub(crate) fn rest(&self, index: QueueIndex) -> Rest {
         self.queues[index.0].rest()
     }
@@ -404,11 +404,11 @@ impl<T> Inbox<T> {
     }
 
     /// All deliveries that are not running, for the shutdown. From now on none is to wait here.
-    pub(crate) fn drain(&mut self, index: QueueIndex, now: Instant) -> Vec<T> {
-        self.queues[index.0].is_drained = true;
-        let drained = self.queues[index.0].take_all();
+    pub(crate) fn empty(&mut self, index: QueueIndex, now: Instant) -> Vec<T> {
+        self.queues[index.0].is_emptied = true;
+        let not_running = self.queues[index.0].take_all();
         self.note(index.0, now);
-        drained
+        not_running
     }
 
     /// When time alone next changes something: then call [`start`](Self::start), and ask for

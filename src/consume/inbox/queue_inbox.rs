@@ -61,7 +61,7 @@ pub(super) struct QueueInbox<T> {
     /// How many of them are suspects.
     suspects_in_line: usize,
     /// Nothing is held here any more: the service is stopping, and all has gone back.
-    pub(super) is_drained: bool,
+    pub(super) is_emptied: bool,
     /// What the program wants.
     pub(super) flow: Flow,
     /// A random number of this process.
@@ -78,6 +78,8 @@ pub(super) struct Waiting<T> {
     /// When it arrived or, after it was held, when it was due.
     since: Instant,
     is_suspect: bool,
+    /// Whether a handler of this process has tried it.
+    has_run: bool,
     says: Says,
     /// Where it stands in an ordered queue, once it was started.
     place: Option<Place>,
@@ -136,7 +138,7 @@ impl<T> QueueInbox<T> {
             requeued: Requeued::default(),
             lines: Lines::new(),
             suspects_in_line: 0,
-            is_drained: false,
+            is_emptied: false,
             flow: Flow::On,
             draw,
         }
@@ -182,7 +184,7 @@ impl<T> QueueInbox<T> {
     pub(super) fn candidate(&self) -> Option<Candidate> {
         let may_ask = self.rules.can_get
             && self.is_open
-            && !self.is_drained
+            && !self.is_emptied
             && !self.is_asked
             && self.may_take();
         let has_room = || self.has_slot() && self.prefetch_left() > 0 && !self.holds_one_alone();
@@ -208,7 +210,7 @@ impl<T> QueueInbox<T> {
         let starts = self.running.values().map(|running| running.started + limit);
         // In the order of their start, so mostly the first one is not stuck.
         let stuck = starts.into_iter().find(|at| *at > now);
-        let late = self.late_at().filter(|at| *at > now);
+        let late = self.goes_back_at().filter(|at| *at > now);
         // What is due stays so until it is woken.
         [stuck, self.unconfirmed_at(now), late, self.due_at()].into_iter().flatten().min()
     }
@@ -275,8 +277,17 @@ impl<T> QueueInbox<T> {
         T: Fingerprint,
     {
         let Running { subscription, redeliveries, is_suspect, says, place, .. } = *running;
-        let waiting =
-            Waiting { item, redeliveries, subscription, since: due, is_suspect, says, place: None };
+        let (since, has_run, place_in_line) = (due, true, None);
+        let waiting = Waiting {
+            item,
+            redeliveries,
+            subscription,
+            since,
+            is_suspect,
+            has_run,
+            says,
+            place: place_in_line,
+        };
         if let Some(place) = place {
             return self.lines.hold(place, waiting, due);
         }
@@ -334,8 +345,9 @@ impl<T> QueueInbox<T> {
             (Line::Free, true) => Says::IsFresh,
             (Line::Free, false) => Says::MayHaveCrashed,
         };
+        let (since, has_run, place) = (now, false, None);
         let waiting =
-            Waiting { item, redeliveries, subscription, since: now, is_suspect, says, place: None };
+            Waiting { item, redeliveries, subscription, since, is_suspect, has_run, says, place };
         if self.rules.line == Line::Ordered {
             self.filling.get_or_insert_with(|| FillUp::begin(now)).arrived(now);
             self.suspects_in_line += usize::from(is_suspect);
@@ -529,13 +541,11 @@ impl<T> QueueInbox<T> {
     where
         T: Fingerprint,
     {
-        if !self.rules.line.allows_single_return() || self.late_at().is_none_or(|at| at > now) {
+        if !self.rules.line.allows_single_return() || self.late(now).is_none() {
             return Vec::new();
         }
         let (flow, rules) = (self.flow, self.rules);
-        let late = self.take_if(|waiting| {
-            waiting.since + flow.start_limit(&rules, waiting.redeliveries.count) <= now
-        });
+        let late = self.take_if(|waiting| waiting.late_at(flow, &rules) <= now);
         // On 3.10 and 4.0 they come again counted, and this process knows why. On 4.3 they come
         // again with the count that they have.
         for waiting in &late {
@@ -547,13 +557,6 @@ impl<T> QueueInbox<T> {
     /// When the oldest waiting delivery will have waited too long. In an ordered queue, a copy that
     /// is on its way gets a moment more, because it would be sent again each time.
     pub(super) fn late_at(&self) -> Option<Instant> {
-        if !self.may_start() && self.rules.line == Line::Free {
-            let unstarted = self.plain.iter().chain(&self.due).chain(self.suspects.values());
-            let limit = |count| self.flow.start_limit(&self.rules, count);
-            return unstarted
-                .map(|waiting| waiting.since + limit(waiting.redeliveries.count))
-                .min();
-        }
         let suspect = self.suspects.values().map(|waiting| waiting.since).min();
         let first = [self.plain.front(), self.due.front()].into_iter().flatten();
         let others = first.map(|waiting| waiting.since).chain(self.lines.oldest());

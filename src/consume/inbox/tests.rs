@@ -55,6 +55,12 @@ fn window(inbox: &Inbox<impl Sized>, queue: QueueIndex, now: Instant) -> u16 {
     }
 }
 
+impl<T> Inbox<T> {
+    fn has_late(&self, queue: QueueIndex, now: Instant) -> bool {
+        self.late(queue, now).is_some()
+    }
+}
+
 /// Whether anything that is here may have killed a process.
 fn has_suspects(inbox: &Inbox<u64>) -> bool {
     inbox.queues.iter().any(QueueInbox::has_suspects)
@@ -84,9 +90,9 @@ enum Call {
     Lose(usize),
     GiveBack(usize),
     Cancel(usize),
-    Drain(usize),
+    Empty(usize),
     Subscribe(usize),
-    Flow(usize, Flow),
+    Flow(usize, u8),
     Concurrency(usize, u16),
     Pass(u64),
 }
@@ -104,10 +110,9 @@ fn calls() -> impl Strategy<Value = Vec<Call>> {
         1 => (0usize..3).prop_map(Call::Lose),
         1 => (0usize..3).prop_map(Call::GiveBack),
         1 => (0usize..3).prop_map(Call::Cancel),
-        1 => (0usize..3).prop_map(Call::Drain),
+        1 => (0usize..3).prop_map(Call::Empty),
         4 => (0usize..3).prop_map(Call::Subscribe),
-        1 => (0usize..3, prop_oneof![2 => Just(Flow::On), 1 => Just(Flow::Paused), 1 => Just(Flow::Draining)])
-            .prop_map(|(queue, flow)| Call::Flow(queue, flow)),
+        1 => (0usize..3, 0u8..4).prop_map(|(queue, flow)| Call::Flow(queue, flow)),
         1 => (0usize..3, 1u16..5).prop_map(|(queue, handlers)| Call::Concurrency(queue, handlers)),
         3 => (0u64..2_000_000).prop_map(Call::Pass),
     ];
@@ -142,7 +147,7 @@ proptest! {
         queues.iter().for_each(|queue| inbox.opened(*queue, now));
         let mut fates: HashMap<u64, Fate> = HashMap::new();
         let mut running: Vec<(usize, Ticket, bool, u64)> = Vec::new();
-        let mut drained = [false; 3];
+        let mut emptied = [false; 3];
         let (mut flows, mut concurrencies) = ([Flow::On; 3], [rules.concurrency; 3]);
         // The prefetch of each queue after each subscription that was added to others.
         let mut widths: [Vec<u16>; 3] = Default::default();
@@ -166,7 +171,7 @@ proptest! {
                     running.push((queue, ticket, true, item));
                     let of_queue = running.iter().filter(|(of, _, counts, _)| *of == queue && *counts).count();
                     prop_assert!(of_queue <= usize::from(concurrencies[queue]));
-                    prop_assert!(flows[queue] != Flow::Paused);
+                    prop_assert!(!flows[queue].is_paused());
                 },
                 Call::Finish(which) => if !running.is_empty() {
                     let (_, ticket, ..) = running.swap_remove(which % running.len());
@@ -175,7 +180,7 @@ proptest! {
                 Call::Hold(which, millis) => if !running.is_empty() {
                     let (queue, ticket, counts, item) = running.swap_remove(which % running.len());
                     let not_held = inbox.hold(ticket, item, now + Duration::from_millis(millis), now);
-                    prop_assert_eq!(not_held.is_some(), counts && drained[queue]);
+                    prop_assert_eq!(not_held.is_some(), counts && emptied[queue]);
                     if let Some((ticket, item)) = not_held {
                         fates.insert(item, Fate::GivenBack);
                         inbox.finish(ticket, now);
@@ -195,11 +200,11 @@ proptest! {
                 Call::Cancel(queue) => {
                     inbox.subscribed(queues[queue], 0, now);
                 }
-                // An ordered queue is drained only when nothing is started any more.
-                Call::Drain(2) => {}
-                Call::Drain(queue) => {
-                    drained[queue] = true;
-                    for item in inbox.drain(queues[queue], now) {
+                // An ordered queue is emptied only when nothing is started any more.
+                Call::Empty(2) => {}
+                Call::Empty(queue) => {
+                    emptied[queue] = true;
+                    for item in inbox.empty(queues[queue], now) {
                         prop_assert_eq!(fates.insert(item, Fate::GivenBack), Some(Fate::Waiting(queue)));
                     }
                     prop_assert!(!fates.values().any(|fate| *fate == Fate::Waiting(queue)));
@@ -217,9 +222,13 @@ proptest! {
                     prop_assert!(widths.len() <= most, "{widths:?} are too many consumers");
                     inbox.subscribed(queues[queue], wide, now);
                 },
-                Call::Flow(queue, flow) => {
-                    inbox.set_flow(queues[queue], flow, now);
-                    flows[queue] = flow;
+                Call::Flow(queue, wanted) => {
+                    flows[queue] = match wanted {
+                        0 => Flow::Paused { since: now },
+                        1 => Flow::Draining,
+                        _ => Flow::On,
+                    };
+                    inbox.set_flow(queues[queue], flows[queue], now);
                 }
                 Call::Concurrency(queue, handlers) => {
                     inbox.set_concurrency(queues[queue], handlers, now);
@@ -229,24 +238,37 @@ proptest! {
             }
             prop_assert!(queues.iter().all(|queue| window(&inbox, *queue, now) <= prefetch));
         }
-        // A queue whose handlers have ended can be paused.
-        queues.iter().for_each(|queue| inbox.set_flow(*queue, Flow::Paused, now));
+        // A queue whose handlers have ended rests in a pause, and gives back what it holds in time.
+        let pause = Flow::Paused { since: now };
+        queues.iter().for_each(|queue| inbox.set_flow(*queue, pause, now));
         for (_, ticket, ..) in running.drain(..) {
             inbox.finish(ticket, now);
         }
-        prop_assert!(inbox.start(now).is_none(), "nothing starts in a paused queue");
         for queue in &queues {
-            if inbox.has_late(*queue, now) && queue.0 == 2 {
+            if inbox.take(*queue, now) == Take::One {
+                inbox.got(*queue, None, now);
+            }
+            if queue.0 != 2 {
+                prop_assert_eq!(inbox.take(*queue, now), Take::Window(0));
+                inbox.subscribed(*queue, 0, now);
+            }
+            prop_assert_eq!(inbox.rest(*queue), Rest::Rests);
+        }
+        prop_assert!(inbox.start(now).is_none(), "nothing starts in a pause");
+        now += RULES.start_limit + RULES.handler_timeout;
+        prop_assert!(inbox.start(now).is_none());
+        for queue in &queues {
+            for item in inbox.take_late(*queue, now) {
+                prop_assert_eq!(fates.insert(item, Fate::GivenBack), Some(Fate::Waiting(queue.0)));
+            }
+            if queue.0 == 2 && inbox.has_late(*queue, now) {
                 inbox.lost(*queue, false, now);
                 inbox.opened(*queue, now);
                 fates.values_mut().filter(|fate| **fate == Fate::Waiting(2)).for_each(|fate| *fate = Fate::Lost);
             }
-            if inbox.take(*queue, now) == Take::One {
-                inbox.got(*queue, None, now);
-            }
+            prop_assert!(!fates.values().any(|fate| *fate == Fate::Waiting(queue.0)));
             prop_assert_eq!(inbox.take(*queue, now), Take::Window(0));
-            inbox.subscribed(*queue, 0, now);
-            prop_assert_eq!(inbox.rest(*queue), Rest::Rests);
+            prop_assert!(!inbox.has_late(*queue, now));
         }
         // In the end all that is left starts or has waited too long, and each queue is taken from
         // again.
@@ -279,8 +301,8 @@ proptest! {
                         inbox.got(*queue, None, now);
                     }
                     Take::Window(prefetch) => {
-                        // Nothing is taken from a queue that is drained.
-                        open[queue.0] |= prefetch > 0 || drained[queue.0];
+                        // Nothing is taken from a queue that was emptied.
+                        open[queue.0] |= prefetch > 0 || emptied[queue.0];
                         // Without subscriptions it is asked for a message next.
                         is_busy |= prefetch == 0 && inbox.queues[queue.0].is_subscribed();
                         inbox.subscribed(*queue, prefetch, now);

@@ -36,7 +36,7 @@ impl Session<'_> {
         if !self.line().allows_single_return() {
             // To cancel, or to give back single messages, would let others overtake them. All go
             // back when the channel closes.
-            let not_running = self.queue.intake.drain(self.queue.index).len() as u64;
+            let not_running = self.queue.intake.empty(self.queue.index).len() as u64;
             self.queue.context.stopping.cancel();
             return self.queue.context.summary.update(|summary| summary.handed_back += not_running);
         }
@@ -45,7 +45,7 @@ impl Session<'_> {
         }
         // Also if an earlier try to end them got no answer: settling must not wait for that.
         self.queue.intake.subscribed(self.queue.index, 0);
-        let not_running = self.queue.intake.drain(self.queue.index);
+        let not_running = self.queue.intake.empty(self.queue.index);
         self.hand_back(&not_running, "the service is stopping");
         self.queue.context.stopping.cancel();
     }

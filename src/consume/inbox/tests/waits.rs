@@ -51,14 +51,14 @@ fn a_suspect_that_was_held_is_alone_again_when_it_is_due_and_not_before() {
 
 /// Nothing else gives it back.
 #[test]
-fn what_would_be_held_after_the_queue_was_drained_keeps_its_slot_until_it_is_given_back() {
+fn what_would_be_held_after_the_queue_was_emptied_keeps_its_slot_until_it_is_given_back() {
     let (mut inbox, now) = (Inbox::new(0), Instant::now());
     let queue = inbox.add(RULES);
     inbox.arrive(queue, Some(0), now, 1);
     let (ticket, item) = started(&mut inbox, now);
-    assert!(inbox.drain(queue, now).is_empty());
+    assert!(inbox.empty(queue, now).is_empty());
     let (ticket, item) = inbox.hold(ticket, item, now + seconds(5), now).unwrap();
-    assert_eq!((item, inbox.running(queue), inbox.drain(queue, now)), (1, 1, vec![]));
+    assert_eq!((item, inbox.running(queue), inbox.empty(queue, now)), (1, 1, vec![]));
     inbox.finish(ticket, now);
     assert_eq!(inbox.running(queue), 0);
 }
