@@ -15,6 +15,7 @@ mod unreachable;
 pub use limit::Limit;
 pub use problem::Problem;
 pub use queue_kind::QueueKind;
+pub(crate) use unreachable::in_slow_handshake;
 
 pub use mismatch::namespace_of;
 use mismatch::{inequivalent, of_namespace, remedy};

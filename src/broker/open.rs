@@ -3,7 +3,8 @@
 use std::io;
 use std::net::{Shutdown, SocketAddr};
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use async_rs::Tokio;
@@ -13,6 +14,7 @@ use lapin::uri::{AMQPScheme, AMQPUri};
 use lapin::{ConnectionProperties, ErrorKind};
 use socket2::{SockRef, Socket};
 use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout};
 
@@ -20,7 +22,7 @@ use crate::broker::client::Connection;
 use crate::broker::end_runtime;
 use crate::broker::lapin_client::LapinConnection;
 use crate::broker::transport::{self, ClosedChannels, Transport};
-use crate::error::{Error, Limit, Problem};
+use crate::error::{Error, Limit, Problem, in_slow_handshake};
 use crate::lock::lock;
 use crate::settings::BrokerSettings;
 use crate::settings::address::shown;
@@ -42,6 +44,7 @@ pub(super) async fn open(
     let tls = tls(broker).map_err(|problem| Error::Tls { broker: address.clone(), problem })?;
     let runtime = transport::runtime();
     // lapin would connect by itself, but it leaves two tasks behind when that fails (4.12).
+    let (answered, ended_at) = (OnceLock::new(), OnceLock::new());
     let opening = async {
         end_runtime::start()?;
         let ends_at = Instant::now() + limit;
@@ -50,6 +53,7 @@ pub(super) async fn open(
             runtime.to_socket_addrs((host.clone(), uri.authority.port)).to_socket_addrs().await?;
         let connect = async |address| AsyncTcpStream::connect(&Tokio::current(), address).await;
         let stream = first_that_answers(addresses.collect(), ends_at, connect).await?;
+        let _ = answered.set(Instant::now());
         let socket = match &stream {
             AsyncTcpStream::Plain(plain) => Some(SockRef::from(plain.get_ref()).try_clone()?),
             _ => None,
@@ -66,13 +70,15 @@ pub(super) async fn open(
             stream
         };
         let closed = ClosedChannels::default();
-        let transport = Transport::new(stream, closed.clone());
+        let (open, ended) = oneshot::channel();
+        let transport = Transport::new(stream, closed.clone(), open);
         let stream = Mutex::new(Some(AsyncTcpStream::Plain(transport)));
         let hand_over = async move |_, _| {
             let stream = lock(&stream).take();
             stream.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected).into())
         };
-        let connection = lapin::Connection::connector(uri, runtime, hand_over, properties).await?;
+        let connecting = lapin::Connection::connector(uri, runtime, hand_over, properties);
+        let connection = told(connecting, ended, &ended_at).await?;
         hang_up.disarm();
         Ok::<_, lapin::Error>(
             Arc::new(LapinConnection { connection, closed }) as Arc<dyn Connection>
@@ -81,11 +87,40 @@ pub(super) async fn open(
     let Ok(result) = timeout(limit, opening).await else {
         return Err(Error::Timeout { what: format!("connecting to {address}"), limit });
     };
-    result.map_err(|error| refusal(&error, address, user, encrypted))
+    let now = ended_at.get().copied().unwrap_or_else(Instant::now);
+    let took = answered.get().map(|at| now.saturating_duration_since(*at));
+    result.map_err(|error| refusal(&error, address, user, encrypted, took))
 }
 
-/// What it means that no connection was opened.
-fn refusal(error: &lapin::Error, broker: String, user: String, encrypted: bool) -> Error {
+/// How long lapin may take to say why the stream has ended.
+const TELLS_WITHIN: Duration = Duration::from_secs(1);
+
+/// What lapin says of its handshake. If the stream ends early in it, lapin may say nothing (4.12;
+/// seen with 3.10 and 4.0), so that the whole limit would pass.
+async fn told<T>(
+    connecting: impl Future<Output = lapin::Result<T>>,
+    ended: oneshot::Receiver<()>,
+    ended_at: &OnceLock<Instant>,
+) -> lapin::Result<T> {
+    let mut connecting = pin!(connecting);
+    tokio::select! {
+        biased;
+        told = &mut connecting => return told,
+        _ = ended => {}
+    }
+    let _ = ended_at.set(Instant::now());
+    let told = timeout(TELLS_WITHIN, connecting).await;
+    told.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::ConnectionAborted).into()))
+}
+
+/// What it means that no connection was opened, if it ended so long after the network had one.
+fn refusal(
+    error: &lapin::Error,
+    broker: String,
+    user: String,
+    encrypted: bool,
+    took: Option<Duration>,
+) -> Error {
     let problem = Problem::of_lapin(error);
     let what = || format!("connecting to {broker}");
     match error.kind() {
@@ -105,10 +140,25 @@ fn refusal(error: &lapin::Error, broker: String, user: String, encrypted: bool) 
         ErrorKind::IOError(cause) => match Limit::of_io(cause) {
             Some(limit) => Error::Limit { what: what(), limit, problem },
             None if encrypted && is_tls(cause) => Error::Tls { broker, problem },
-            None => Error::Connect { broker, problem },
+            None => match took.filter(|took| is_too_slow(cause, *took)) {
+                Some(took) => Error::Connect { broker, problem: in_slow_handshake(error, took) },
+                None => Error::Connect { broker, problem },
+            },
         },
         _ => Error::Connect { broker, problem },
     }
+}
+
+/// RabbitMQ ends a handshake that takes longer than its `handshake_timeout` without a word (3.10,
+/// 4.0 and 4.3). What ends sooner than this does so for another reason: it is set to seconds.
+const SLOW_HANDSHAKE: Duration = Duration::from_millis(500);
+
+/// Whether the broker may have ended a handshake that took so long.
+fn is_too_slow(cause: &io::Error, took: Duration) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    let is_ended =
+        matches!(cause.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof);
+    is_ended && took >= SLOW_HANDSHAKE
 }
 
 /// Tries the addresses of a host one after the other. Each but the last gets an equal share of the
@@ -213,7 +263,7 @@ mod tests {
     use tokio::net::TcpListener;
     use tokio::time::{Instant, timeout};
 
-    use super::{first_that_answers, open, password};
+    use super::{first_that_answers, open, password, refusal};
     use crate::error::Error;
     use crate::settings::BrokerSettings;
 
@@ -244,6 +294,42 @@ mod tests {
             let end = timeout(Duration::from_secs(10), accepted.read_to_end(&mut said)).await;
             assert!(end.is_ok(), "{scheme}: the connection is still open");
         }
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_the_peer_ends_during_the_handshake_does_not_wait_for_the_limit() {
+        let peer = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("amqp://{}", peer.local_addr().unwrap());
+        let (broker, limit) = (BrokerSettings::default(), Duration::from_secs(600));
+        let opening = open(&broker, url.parse().unwrap(), "test", limit);
+        let ending = async {
+            let (mut accepted, _) = peer.accept().await.unwrap();
+            // What lapin begins with.
+            let mut header = [0; 8];
+            accepted.read_exact(&mut header).await.unwrap();
+        };
+        let both = async { tokio::join!(opening, ending) };
+        let (opened, ()) = timeout(Duration::from_secs(60), both).await.expect("it ends");
+        assert!(matches!(opened, Err(Error::Connect { .. })), "{:?}", opened.err());
+    }
+
+    #[test]
+    fn a_handshake_that_ends_late_names_the_brokers_limit_and_one_that_ends_at_once_does_not() {
+        use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, UnexpectedEof};
+        let said = |kind: io::ErrorKind, millis: Option<u64>| {
+            let error = lapin::Error::from(io::Error::from(kind));
+            let took = millis.map(Duration::from_millis);
+            refusal(&error, "host:5672".to_owned(), "user".to_owned(), false, took).to_string()
+        };
+        for kind in [ConnectionAborted, ConnectionReset, UnexpectedEof] {
+            let late = said(kind, Some(1_600));
+            for part in ["cannot reach the broker at host:5672", "1.6s", "raise handshake_timeout"]
+            {
+                assert!(late.contains(part), "{part}: {late}");
+            }
+            assert!(!said(kind, Some(40)).contains("handshake"), "{kind}");
+        }
+        assert!(!said(ConnectionRefused, None).contains("handshake"));
     }
 
     #[tokio::test(start_paused = true)]

@@ -14,7 +14,7 @@ use super::report::{print, status};
 pub(super) struct Args {
     #[command(flatten)]
     queues: Queues,
-    /// Print JSON: an object with findings, limits and unseen
+    /// Print JSON: an object with findings, limits, asked_at and unseen
     #[arg(long)]
     json: bool,
     /// Exit with 3 only for findings of this severity or a worse one

@@ -25,6 +25,12 @@ pub(super) fn print(report: &Report, json: bool, healthy: &str) -> anyhow::Resul
     // Without a limit there is nothing to be near to. But there may be one that is not known.
     let limits = report.limits.iter().filter(|usage| usage.limit.is_some() || !usage.is_known);
     lines.extend(limits.map(|usage| format!("limit: {}: {usage}", usage.what)));
+    lines.extend(report.asked_at.map(|at| {
+        let at = format::time(at);
+        format!(
+            "counted: by the management API, asked at {at}; it does not say how old its counts are"
+        )
+    }));
     lines.extend(report.unseen.iter().map(|unseen| format!("not seen: {unseen}")));
     output::print(&lines.join("\n"))
 }

@@ -17,6 +17,8 @@ pub enum Alarm {
 #[derive(Debug, Default)]
 pub(crate) struct Connection {
     pub(crate) user: String,
+    /// The `channel_max` of the moment when it was opened.
+    pub(crate) channel_max: Option<u16>,
     pub(crate) channels: BTreeMap<ChannelNumber, ChannelId>,
     /// Queues that are exclusive to it, and go with it.
     pub(crate) exclusive_queues: Vec<QueueId>,

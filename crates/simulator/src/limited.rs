@@ -14,6 +14,16 @@ impl Broker {
         Some((exception.code, exception.text))
     }
 
+    /// How many channels a connection may have, where that is limited.
+    pub fn channel_max(&self, id: ConnectionId) -> Option<u16> {
+        self.connections.get(&id)?.channel_max
+    }
+
+    /// How many connections and channels there are.
+    pub fn usage(&self) -> (usize, usize) {
+        (self.connections.len(), self.channels.len())
+    }
+
     /// How many connections and channels a user has.
     pub fn usage_of(&self, user: &str) -> (usize, usize) {
         let own = || self.connections.values().filter(|connection| connection.user == user);
@@ -46,10 +56,10 @@ impl Broker {
 
     /// Whether a connection may have one channel more.
     pub(crate) fn channel_limit(&self, id: ConnectionId) -> Result<(), Exception> {
-        let Limits { connection_channels, user_channels, node_channels, .. } = &self.limits;
+        let Limits { user_channels, node_channels, .. } = &self.limits;
         let Some(connection) = self.connections.get(&id) else { return Ok(()) };
         let (opened, user) = (connection.channels.len(), &connection.user);
-        if let Some(limit) = connection_channels.filter(|limit| opened >= *limit) {
+        if let Some(limit) = connection.channel_max.filter(|limit| opened >= usize::from(*limit)) {
             return Err(Exception::not_allowed(&format!(
                 "number of channels opened ({opened}) has reached the negotiated channel_max ({limit})"
             )));

@@ -18,8 +18,9 @@ pub struct Limits {
     pub node_connections: Option<usize>,
     /// `channel_max_per_node` (4.0 and 4.3).
     pub node_channels: Option<usize>,
-    /// `channel_max`. Clients know it, and most refuse further channels themselves.
-    pub connection_channels: Option<usize>,
+    /// `channel_max` of connections that are opened from now on. Clients know it, and most refuse
+    /// further channels themselves.
+    pub connection_channels: Option<u16>,
     /// `consumer_max_per_channel` (4.0 and 4.3).
     pub channel_consumers: Option<usize>,
 }

@@ -64,7 +64,9 @@ impl Broker {
             return None;
         }
         let id = ConnectionId(self.next_number());
-        self.connections.insert(id, Connection { user: user.to_owned(), ..Connection::default() });
+        let (user, channel_max) = (user.to_owned(), self.limits.connection_channels);
+        let connection = Connection { user, channel_max, ..Connection::default() };
+        self.connections.insert(id, connection);
         Some(id)
     }
 

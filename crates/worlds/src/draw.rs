@@ -6,11 +6,11 @@ use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rehop::settings::{Order, WaitQueues, WaitStrategy};
-use rehop_simulator::Version;
+use rehop_simulator::{Time, Version};
 
 use crate::network::Conditions;
 use crate::scenario::{
-    AffectedQueues, AttemptEnd, AttemptPlan, Disturbance, Fault, FaultKind, LONG_TIMEOUT,
+    AffectedQueues, AttemptEnd, AttemptPlan, Disturbance, Fault, FaultKind, LONG_TIMEOUT, Limit,
     MessagePlan, QueuePlan, ReplayPlan, Scenario,
 };
 
@@ -86,12 +86,14 @@ impl Scenario {
         for _ in 0..random.random_range(1..=2) {
             let (at, lasts) =
                 (CHAOS.mul_f64(random.random()), pick(random, &[secs(1), secs(10), secs(20)]));
-            let kinds = [
-                FaultKind::NoMoreChannels { lasts },
-                FaultKind::NoMoreConnections { lasts },
-                FaultKind::OneConsumer { lasts },
-            ];
-            scenario.faults.push(Fault { at, kind: pick(random, &kinds) });
+            let limit = match pick(random, &LIMITS) {
+                Limit::ConnectionChannels(more) => {
+                    Limit::ConnectionChannels(more + scenario.queues.len() as u16)
+                }
+                other => other,
+            };
+            scenario.faults.push(Fault { at, kind: FaultKind::Limit { limit, lasts } });
+            scenario.faults.extend(felt(random, limit, at, scenario.processes));
         }
         scenario.faults.sort_by_key(|fault| fault.at);
         scenario
@@ -439,6 +441,21 @@ fn affordable(delivery_limit: u32, processes: usize) -> u32 {
         .min(delivery_limit.saturating_sub(u32::try_from(processes).unwrap_or(u32::MAX)))
 }
 
+/// The limits of a broker that may be reached. A connection may have so many channels more than
+/// there are queues: one for each way to wait, and one to park.
+const LIMITS: [Limit; 10] = [
+    Limit::UserChannels,
+    Limit::UserConnections,
+    Limit::VhostConnections,
+    Limit::NodeConnections,
+    Limit::NodeChannels,
+    Limit::ConnectionChannels(1),
+    Limit::ConnectionChannels(3),
+    Limit::ChannelConsumers,
+    Limit::VhostQueues,
+    Limit::VhostQueues,
+];
+
 /// After how long a process takes the place of one that was killed.
 const RESTARTS: [Duration; 5] = [millis(1), millis(100), secs(1), secs(3), secs(20)];
 
@@ -540,6 +557,26 @@ fn replay(random: &mut SmallRng, queues: usize) -> ReplayPlan {
         batches: pick(random, &[vec![5, 10, 100], vec![1, 2], Vec::new()]),
         in_flight: pick(random, &[100, 1, 3]),
         disturbed: disturbed.map(|disturbance| (after, disturbance)),
+    }
+}
+
+/// What makes a limit felt: most matter to what is opened or declared again while they last.
+fn felt(random: &mut SmallRng, limit: Limit, at: Time, processes: usize) -> Option<Fault> {
+    match limit {
+        Limit::VhostQueues => {
+            let before = secs(3).mul_f64(random.random());
+            Some(Fault { at: at.saturating_sub(before), kind: FaultKind::DeleteEmptyQueues })
+        }
+        Limit::ConnectionChannels(_)
+        | Limit::VhostConnections
+        | Limit::NodeConnections
+        | Limit::NodeChannels => {
+            let after = secs(1).mul_f64(random.random());
+            let process = random.random_range(0..processes);
+            let kind = FaultKind::Cut { process, connection: random.random_range(0..3) };
+            Some(Fault { at: at + after, kind }).filter(|_| random.random())
+        }
+        Limit::UserChannels | Limit::UserConnections | Limit::ChannelConsumers => None,
     }
 }
 

@@ -84,8 +84,8 @@ pub use record::{AttemptId, Happened, Recorded};
 pub use rehop_simulator::Version;
 pub use run::{Outcome, abandon, run};
 pub use scenario::{
-    AffectedQueues, AttemptEnd, AttemptPlan, Disturbance, Fault, FaultKind, MessagePlan, QueuePlan,
-    ReplayPlan, Scenario,
+    AffectedQueues, AttemptEnd, AttemptPlan, Disturbance, Fault, FaultKind, Limit, MessagePlan,
+    QueuePlan, ReplayPlan, Scenario,
 };
 pub use stage::{Delivered, Fate, MessageId, ProcessEnd, Stop, World};
 pub use story::Story;

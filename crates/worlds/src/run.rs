@@ -18,7 +18,7 @@ use crate::network::{Network, OddCopy, Process, Replayed};
 use crate::operator::operate;
 use crate::process::{KEY, NAMESPACE, Shared, USER, serve, settings};
 use crate::record::{Happened, Recorded};
-use crate::scenario::{AffectedQueues, Fault, FaultKind, MessagePlan, QueuePlan, Scenario};
+use crate::scenario::{AffectedQueues, Fault, FaultKind, Limit, MessagePlan, QueuePlan, Scenario};
 
 /// What became of a world.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,9 +37,6 @@ pub struct Outcome {
     /// The most unsettled deliveries that a process of the service had, by process and queue.
     pub held: BTreeMap<(Process, usize), usize>,
 }
-
-/// Takes a limit away.
-type Clear = fn(&mut Limits);
 
 /// The process that publishes. Those of the service follow.
 const PUBLISHER: Process = Process(0);
@@ -333,9 +330,7 @@ impl Run {
             }
             FaultKind::DeleteEmptyQueues => self.delete_empty_queues(),
             FaultKind::NoCopies { lasts } => self.forbid_copies(lasts),
-            FaultKind::NoMoreChannels { .. }
-            | FaultKind::NoMoreConnections { .. }
-            | FaultKind::OneConsumer { .. } => self.limit(kind),
+            FaultKind::Limit { limit, lasts } => self.limit(limit, lasts),
             FaultKind::Pause { .. } | FaultKind::Concurrency { .. } => self.ask(kind),
         }
     }
@@ -454,34 +449,29 @@ impl Run {
     }
 
     /// Sets a limit for a while.
-    fn limit(&self, kind: FaultKind) {
-        let (lasts, set, clear): (_, fn(&mut Broker), Clear) = match kind {
-            FaultKind::NoMoreChannels { lasts } => (
-                lasts,
-                |broker| {
-                    let (_, channels) = broker.usage_of(USER);
-                    broker.limits.user_channels.insert(USER.to_owned(), channels);
-                },
-                |limits| limits.user_channels.clear(),
-            ),
-            FaultKind::NoMoreConnections { lasts } => (
-                lasts,
-                |broker| {
-                    let (connections, _) = broker.usage_of(USER);
-                    broker.limits.user_connections.insert(USER.to_owned(), connections);
-                },
-                |limits| limits.user_connections.clear(),
-            ),
-            FaultKind::OneConsumer { lasts } => (
-                lasts,
-                |broker| broker.limits.channel_consumers = Some(1),
-                |limits| limits.channel_consumers = None,
-            ),
-            _ => return,
-        };
-        self.shared.network.broker(|broker, _| set(broker));
+    fn limit(&self, limit: Limit, lasts: Duration) {
+        self.shared.network.broker(|broker, _| {
+            let (connections, channels) = broker.usage_of(USER);
+            let (all_connections, all_channels) = broker.usage();
+            let queues = broker.queues().count();
+            let limits = &mut broker.limits;
+            match limit {
+                Limit::UserChannels => {
+                    limits.user_channels.insert(USER.to_owned(), channels);
+                }
+                Limit::UserConnections => {
+                    limits.user_connections.insert(USER.to_owned(), connections);
+                }
+                Limit::VhostConnections => limits.vhost_connections = Some(all_connections),
+                Limit::NodeConnections => limits.node_connections = Some(all_connections),
+                Limit::NodeChannels => limits.node_channels = Some(all_channels),
+                Limit::ConnectionChannels(most) => limits.connection_channels = Some(most),
+                Limit::ChannelConsumers => limits.channel_consumers = Some(1),
+                Limit::VhostQueues => limits.vhost_queues = Some(queues),
+            }
+        });
         self.later(lasts, move |shared| {
-            shared.network.broker(|broker, _| clear(&mut broker.limits));
+            shared.network.broker(|broker, _| lift(limit, &mut broker.limits));
         });
     }
 
@@ -537,10 +527,8 @@ impl Run {
                     | FaultKind::SilentLeader { lasts, .. }
                     | FaultKind::Full { lasts, .. }
                     | FaultKind::NoBodies { lasts }
-                    | FaultKind::NoMoreChannels { lasts }
-                    | FaultKind::NoMoreConnections { lasts }
-                    | FaultKind::OneConsumer { lasts }
                     | FaultKind::Pause { lasts, .. }
+                    | FaultKind::Limit { lasts, .. }
                     | FaultKind::NoCopies { lasts } => lasts,
                     _ => Duration::ZERO,
                 }
@@ -563,6 +551,20 @@ impl Run {
         self.shared.network.broker(|broker, _| {
             broker.queues().map(|(name, view)| (name.to_owned(), view)).collect()
         })
+    }
+}
+
+/// Takes a limit away.
+fn lift(limit: Limit, limits: &mut Limits) {
+    match limit {
+        Limit::UserChannels => limits.user_channels.clear(),
+        Limit::UserConnections => limits.user_connections.clear(),
+        Limit::VhostConnections => limits.vhost_connections = None,
+        Limit::NodeConnections => limits.node_connections = None,
+        Limit::NodeChannels => limits.node_channels = None,
+        Limit::ConnectionChannels(_) => limits.connection_channels = None,
+        Limit::ChannelConsumers => limits.channel_consumers = None,
+        Limit::VhostQueues => limits.vhost_queues = None,
     }
 }
 

@@ -242,18 +242,10 @@ pub enum FaultKind {
         /// How long.
         lasts: Duration,
     },
-    /// The service's user may have no more channels than it has at this moment.
-    NoMoreChannels {
-        /// How long.
-        lasts: Duration,
-    },
-    /// The service's user may have no more connections than it has at this moment.
-    NoMoreConnections {
-        /// How long.
-        lasts: Duration,
-    },
-    /// Channels that are opened from now on, and those that exist, may have one consumer.
-    OneConsumer {
+    /// The broker has a limit.
+    Limit {
+        /// Which.
+        limit: Limit,
         /// How long.
         lasts: Duration,
     },
@@ -279,13 +271,32 @@ pub enum FaultKind {
     },
 }
 
+/// A limit of the broker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limit {
+    /// The service's user may have no more channels than it has at this moment.
+    UserChannels,
+    /// The service's user may have no more connections than it has at this moment.
+    UserConnections,
+    /// The virtual host may have no more connections than it has at this moment.
+    VhostConnections,
+    /// The node may have no more connections than it has at this moment (4.0 and 4.3).
+    NodeConnections,
+    /// The node may have no more channels than it has at this moment (4.0 and 4.3).
+    NodeChannels,
+    /// A connection that is opened from now on may have this many channels, as long as it is open.
+    ConnectionChannels(u16),
+    /// Channels that are opened from now on, and those that exist, may have one consumer (4.0 and
+    /// 4.3).
+    ChannelConsumers,
+    /// The virtual host may have no more queues than it has at this moment.
+    VhostQueues,
+}
+
 impl FaultKind {
     /// Whether a limit of the broker is reached.
     pub(crate) fn is_limit(self) -> bool {
-        matches!(
-            self,
-            Self::NoMoreChannels { .. } | Self::NoMoreConnections { .. } | Self::OneConsumer { .. }
-        )
+        matches!(self, Self::Limit { .. })
     }
 }
 

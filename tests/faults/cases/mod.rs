@@ -471,7 +471,7 @@ fn quotas() -> Vec<Case> {
         case(Broker, "the user may have two connections", quotas::two_connections),
         case(
             Broker,
-            "the user may have no more channels when a service starts",
+            "user and node may have no more channels when a service starts",
             quotas::no_channel_at_start,
         ),
         case(Broker, "a channel may have one consumer", quotas::one_consumer_for_each_channel),
@@ -482,7 +482,7 @@ fn quotas() -> Vec<Case> {
         ),
         case(
             Broker,
-            "the virtual host may have no more queues when a service starts",
+            "virtual host and cluster may have no more queues when a service starts",
             quotas::no_queue_at_start,
         ),
         case(Broker, "the broker ends connections during their handshake", quotas::slow_handshake),
@@ -492,8 +492,13 @@ fn quotas() -> Vec<Case> {
             quotas::no_file_descriptor,
         ),
         case(
+            Corner,
+            "a process that starts may open no more files and sockets for a time",
+            quotas::no_file_descriptor_at_start,
+        ),
+        case(
             Broker,
-            "a service has as many connections, channels and queues as is documented",
+            "a service has as many connections, channels, consumers and queues as is documented",
             quotas::as_many_as_documented,
         ),
     ]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rehop::settings::{Order, WaitStrategy};
 use rehop_testing::{Broker, Proxy, Publish, eventually};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 
@@ -12,7 +13,7 @@ use crate::ground::{Ground, SOON};
 use crate::lab::Lab;
 use crate::ledger::{Account, Allowed};
 use crate::record::Step;
-use crate::service::{Does, Service};
+use crate::service::{Does, QueueConfig, Service};
 
 /// The services' user, as the ground names it.
 const USER: &str = "service";
@@ -239,24 +240,46 @@ pub(crate) async fn two_connections(ground: Ground) -> Account {
     lab.close(Allowed::nothing()).await
 }
 
-/// A service that starts waits for a channel to consume with.
+/// A service that starts waits for a channel to consume with. Whose limit it is shows in the line.
 pub(crate) async fn no_channel_at_start(ground: Ground) -> Account {
     let broker = ground.own_broker(|builder| builder).await;
-    let mut lab = ground.lab_on("no-channel", broker.clone());
-    lab.declare().await;
-    lab.send(20, Does::Fail(1)).await;
-    limit_user(&broker, "max-channels", 0).await;
-    lab.config.startup = Duration::from_secs(3);
-    let mut given_up = lab.service();
-    assert!(!given_up.ended(SOON).await.unwrap(), "it waits no longer than it may");
-    lab.config.startup = SOON;
-    let mut service = lab.service();
-    says(&service, "user \"service\" has as many channels as it may have").await;
-    limit_user(&broker, "max-channels", 100).await;
-    lab.recovers(SOON).await;
-    lab.settled(SOON).await;
-    service.stop().await;
-    lab.close(Allowed::nothing()).await
+    let mut all = Account::default();
+    for whose in ["user", "node"] {
+        // 3.10 knows no limit of a node.
+        if whose == "node" && ground.is("3.10").await {
+            continue;
+        }
+        let mut lab = ground.lab_on(&format!("no-channel-{whose}"), broker.clone());
+        lab.declare().await;
+        lab.send(20, Does::Fail(1)).await;
+        let (says_whose, remedy) = match whose {
+            "user" => {
+                limit_user(&broker, "max-channels", 0).await;
+                ("user \"service\" has as many channels as it may have", "set_user_limits")
+            }
+            _ => {
+                limit_node(&broker, "channel_max_per_node", "0").await;
+                ("the node has as many channels as it may have", "channel_max_per_node in")
+            }
+        };
+        lab.config.startup = Duration::from_secs(3);
+        let mut given_up = lab.service();
+        assert!(!given_up.ended(SOON).await.unwrap(), "{whose}: it waits no longer than it may");
+        lab.config.startup = SOON;
+        let mut service = lab.service();
+        says(&service, says_whose).await;
+        let said = line(&service, says_whose);
+        assert!(said.contains(remedy), "{whose}: it says how to raise the limit: {said}");
+        match whose {
+            "user" => limit_user(&broker, "max-channels", 100).await,
+            _ => limit_node(&broker, "channel_max_per_node", "infinity").await,
+        }
+        lab.recovers(SOON).await;
+        lab.settled(SOON).await;
+        service.stop().await;
+        all.add(&lab.close(Allowed::nothing()).await.of(whose));
+    }
+    all
 }
 
 /// A channel may have one consumer (4.0 and 4.3). The first one more ends the connection, and from
@@ -296,29 +319,52 @@ pub(crate) async fn two_channels_for_each_connection(ground: Ground) -> Account 
     lab.close(Allowed::nothing()).await
 }
 
-/// The virtual host may have no more queues when a service starts that has to declare some.
+/// The virtual host or the cluster may have no more queues when a service starts that has to
+/// declare some.
 pub(crate) async fn no_queue_at_start(ground: Ground) -> Account {
     let broker = ground.own_broker(|builder| builder).await;
-    let mut lab = ground.lab_on("no-queue", broker.clone());
-    limit_vhost(&broker, "max-queues", 0).await;
-    lab.config.startup = Duration::from_secs(3);
-    let mut given_up = lab.service();
-    assert!(!given_up.ended(SOON).await.unwrap(), "it waits no longer than it may");
-    lab.config.startup = SOON;
-    let mut service = lab.service();
-    says(&service, "virtual host \"/\" has as many queues as it may have").await;
-    let said = line(&service, "has as many queues");
-    assert!(said.contains("set_vhost_limits -p \"/\"") && said.contains("max-queues"), "{said}");
-    limit_vhost(&broker, "max-queues", -1).await;
-    eventually(SOON, "the service consumes", async || {
-        Ok::<_, String>(service.log().contains("consuming queue="))
-    })
-    .await
-    .unwrap();
-    lab.send(20, Does::Fail(1)).await;
-    lab.settled(SOON).await;
-    service.stop().await;
-    lab.close(Allowed::nothing()).await
+    let mut all = Account::default();
+    for whose in ["vhost", "cluster"] {
+        // 3.10 knows no limit of a cluster.
+        if whose == "cluster" && ground.is("3.10").await {
+            continue;
+        }
+        let mut lab = ground.lab_on(&format!("no-queue-{whose}"), broker.clone());
+        let (says_whose, remedies) = match whose {
+            "vhost" => {
+                limit_vhost(&broker, "max-queues", 0).await;
+                let remedies = ["set_vhost_limits -p \"/\"", "max-queues"];
+                ("virtual host \"/\" has as many queues as it may have", remedies)
+            }
+            _ => {
+                limit_node(&broker, "cluster_queue_limit", "0").await;
+                let remedies = ["raise cluster_queue_limit", "rabbitmq.conf"];
+                ("the cluster has as many queues as it may have", remedies)
+            }
+        };
+        lab.config.startup = Duration::from_secs(3);
+        let mut given_up = lab.service();
+        assert!(!given_up.ended(SOON).await.unwrap(), "{whose}: it waits no longer than it may");
+        lab.config.startup = SOON;
+        let mut service = lab.service();
+        says(&service, says_whose).await;
+        let said = line(&service, says_whose);
+        assert!(remedies.iter().all(|remedy| said.contains(remedy)), "{whose}: {said}");
+        match whose {
+            "vhost" => limit_vhost(&broker, "max-queues", -1).await,
+            _ => limit_node(&broker, "cluster_queue_limit", "infinity").await,
+        }
+        eventually(SOON, "the service consumes", async || {
+            Ok::<_, String>(service.log().contains("consuming queue="))
+        })
+        .await
+        .unwrap();
+        lab.send(20, Does::Fail(1)).await;
+        lab.settled(SOON).await;
+        service.stop().await;
+        all.add(&lab.close(Allowed::nothing()).await.of(whose));
+    }
+    all
 }
 
 /// The broker ends connections whose handshake takes longer than this, until the network is
@@ -334,12 +380,26 @@ pub(crate) async fn slow_handshake(ground: Ground) -> Account {
     says(&service, "cannot reach the broker").await;
     let log = service.log();
     assert!(!log.contains("password"), "{log}");
+    assert!(log.contains("raise handshake_timeout in rabbitmq.conf"), "it names the limit: {log}");
     proxy.delay(Duration::ZERO);
     lab.recovers(SOON).await;
     lab.settled(SOON).await;
     service.stop().await;
     lab.close(Allowed::nothing()).await
 }
+
+/// The limit of open files of a service: none beyond those that it has, and then as many as before.
+/// The process has inherited the limit of this one.
+fn no_more_files(service: &Service) -> impl FnOnce() + use<> {
+    let pid = Pid::from_raw(service.pid() as i32);
+    let few = Rlimit { current: Some(3), ..getrlimit(Resource::Nofile) };
+    let before = prlimit(pid, Resource::Nofile, few).unwrap();
+    move || {
+        let _ = prlimit(pid, Resource::Nofile, before).unwrap();
+    }
+}
+
+const NO_FILES: &str = "this process has as many files and sockets open as it may have";
 
 /// A process that runs may open no more files and sockets for a time, and loses its connections.
 pub(crate) async fn no_file_descriptor(ground: Ground) -> Account {
@@ -348,20 +408,63 @@ pub(crate) async fn no_file_descriptor(ground: Ground) -> Account {
     let (mut service, proxy) = lab.service_behind().await;
     let load = lab.load(20);
     lab.done(50).await;
-    let pid = Pid::from_raw(service.pid() as i32);
-    // The process has inherited the limit of this one.
-    let few = Rlimit { current: Some(3), ..getrlimit(Resource::Nofile) };
-    let before = prlimit(pid, Resource::Nofile, few).unwrap();
+    let raise = no_more_files(&service);
     let losses = all_broken(&proxy, Proxy::cut).await;
-    says(&service, "this process has as many files and sockets open as it may have").await;
+    says(&service, NO_FILES).await;
     let said = line(&service, "files and sockets");
     assert!(said.contains("ulimit -n"), "{said}");
-    let _ = prlimit(pid, Resource::Nofile, before).unwrap();
+    raise();
     lab.recovers(SOON).await;
     load.stop().await;
     lab.settled(SOON * 2).await;
     service.stop().await;
     lab.close(Allowed::losses(losses, 100)).await
+}
+
+/// The same for one that starts, and has not had a connection yet.
+pub(crate) async fn no_file_descriptor_at_start(ground: Ground) -> Account {
+    let lab = ground.lab("no-files-at-start").await;
+    lab.declare().await;
+    lab.send(20, Does::Fail(1)).await;
+    let proxy = Proxy::start(&lab.admin_url).await.unwrap();
+    proxy.refuse().await;
+    let mut service = lab.service_with(&lab.behind(&proxy));
+    // It has opened all else that it needs.
+    says(&service, "cannot reach the broker").await;
+    let raise = no_more_files(&service);
+    proxy.accept().await.unwrap();
+    says(&service, NO_FILES).await;
+    let said = line(&service, NO_FILES);
+    assert!(said.contains("waiting for room") && said.contains("ulimit -n"), "{said}");
+    raise();
+    lab.recovers(SOON).await;
+    lab.settled(SOON).await;
+    service.stop().await;
+    lab.close(Allowed::nothing()).await
+}
+
+/// The prefetch of each consumer, by queue, once those of this one take so many together.
+async fn consumers_once_one_has_all(
+    broker: &Broker,
+    queue: &str,
+    all: u16,
+) -> BTreeMap<String, Vec<u64>> {
+    let mut consumers = BTreeMap::new();
+    eventually(SOON, "the consumers of a busy queue take all that they may", async || {
+        let listed = broker.management().unwrap().get("consumers").await;
+        let listed = listed.map_err(|error| error.to_string())?;
+        consumers = BTreeMap::<String, Vec<u64>>::new();
+        for consumer in listed.as_array().into_iter().flatten() {
+            let prefetch = consumer["prefetch_count"].as_u64().ok_or("no prefetch")?;
+            let name = consumer["queue"]["name"].as_str().ok_or("no queue")?;
+            consumers.entry(name.to_owned()).or_default().push(prefetch);
+        }
+        let taken = consumers.get(queue).map_or(0, |prefetches| prefetches.iter().sum());
+        if taken == u64::from(all) { Ok(true) } else { Err(format!("{consumers:?}")) }
+    })
+    .await
+    .unwrap();
+    consumers
 }
 
 /// A service of several queues and delays has as many connections, channels, consumers and queues
@@ -370,7 +473,10 @@ pub(crate) async fn as_many_as_documented(ground: Ground) -> Account {
     let broker: Arc<Broker> = ground.own_broker(|builder| builder).await;
     let mut lab = ground.lab_on("counted", broker.clone());
     let more = ["bills", "refunds"].map(|name| lab.exchange(name));
-    lab.config.queues.extend(more.map(crate::service::QueueConfig::new));
+    lab.config.queues.extend(more.map(QueueConfig::new));
+    let ordered = QueueConfig::new(lab.exchange("ledger"));
+    let (strategy, order) = (WaitStrategy::InProcess, Order::Queue);
+    lab.config.queues.push(QueueConfig { strategy, order, ..ordered });
     let (queues, delays) = (lab.config.queues.len(), lab.work_mut().delays.len());
     let mut service = lab.service();
     let is_consuming = async || {
@@ -388,6 +494,16 @@ pub(crate) async fn as_many_as_documented(ground: Ground) -> Account {
     let listed = broker.management().unwrap().get("queues").await.unwrap();
     let declared = listed.as_array().map_or(0, Vec::len);
     assert_eq!(declared, 2 * queues + delays + 1, "queues");
+    // By now the process takes as much as it ever does.
+    lab.send_to(0, 400, Does::Succeed, |message| message).await;
+    lab.settled(SOON).await;
+    let consumers = consumers_once_one_has_all(&broker, lab.work(), lab.config.work().prefetch);
+    let consumers = consumers.await;
+    assert_eq!(consumers.len(), queues, "each queue is consumed: {consumers:?}");
+    for QueueConfig { name, order, .. } in &lab.config.queues {
+        let (most, prefetches) = (if order.is_kept() { 1 } else { 4 }, &consumers[name]);
+        assert!(prefetches.len() <= most, "at most {most} consumers of {name}: {prefetches:?}");
+    }
     service.stop().await;
     let failed = lab.count(Step::Failed);
     lab.close(Allowed::nothing()).await.with_note(format!("{open} channels, {failed} failures"))

@@ -28,13 +28,14 @@ async fn a_healthy_broker_gets_no_complaint() {
         let mut lines = finished.out.lines();
         let is_healthy = finished.code() == 0
             && lines.next() == Some("healthy")
-            && lines.all(|line| line.starts_with("limit: "));
+            && lines.all(|line| line.starts_with("limit: ") || line.starts_with("counted: "));
         if is_healthy { Ok(true) } else { Err(format!("{}{}", finished.out, finished.err)) }
     })
     .await
     .unwrap();
     let blind = fixture.tool(&["doctor", "--queue", &fixture.queue]).finished().await;
     assert_eq!(blind.code(), 0, "{}{}", blind.out, blind.err);
+    assert!(!blind.out.contains("counted: "), "{}", blind.out);
     assert!(
         blind.out.starts_with("healthy\nnot seen: policies") && blind.out.contains("--management"),
         "{}",
@@ -68,6 +69,8 @@ async fn limits_are_shown_with_how_near_they_are() {
     for url in [api.url(), api.url_without_credentials()] {
         let command = ["doctor", "--queue", &fixture.queue, "--management", url];
         let finished = fixture.tool(&command).finished().await;
+        let is_asked = |line: &str| line.starts_with("counted: by the management API, asked at 20");
+        assert!(finished.out.lines().any(is_asked), "{}", finished.out);
         assert!(finished.out.lines().any(is_it), "{}{}", finished.out, finished.err);
         for key in [
             "connection_max",

@@ -17,6 +17,7 @@ mod folder;
 mod hostile;
 mod kills;
 mod machine;
+mod management_users;
 mod monitoring;
 mod names;
 mod parked;

@@ -216,6 +216,7 @@ async fn the_page_about_scripts_lists_all_keys_that_the_tool_prints() {
     compare!("rehop config show --json", []);
     // Nothing is declared yet, so there are findings.
     compare!("rehop doctor --json", of_queue);
+    compare!("rehop doctor --json", of_queue, ["--management", api.url()]);
     compare!("rehop topology verify --json", of_queue);
     fixture
         .client

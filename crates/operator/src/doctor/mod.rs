@@ -71,6 +71,7 @@ use rehop::Timestamp;
 /// When the settings are wrong, or the broker cannot be reached by AMQP. If the management API
 /// cannot be used, that is a finding.
 pub async fn examine(settings: &Settings) -> Result<Report, Error> {
+    let asked_at = Timestamp::from(SystemTime::now());
     let mut examination = Examination::of(settings).await?;
     examination.at_heads_of_parked_queues().await?;
     let findings = checks::findings(
@@ -83,8 +84,9 @@ pub async fn examine(settings: &Settings) -> Result<Report, Error> {
         examination.seen.management.iter().flat_map(|seen| untold(&examination.subject, seen)),
     );
     let limits = examination.seen.management.as_ref().map(usages).unwrap_or_default();
+    let asked_at = examination.seen.management.as_ref().map(|_| asked_at);
     examination.end().await;
-    Ok(Report::new(findings, unseen).with_limits(limits))
+    Ok(Report::new(findings, unseen).with_counts(limits, asked_at))
 }
 
 /// Compares the topology alone with the settings: exchanges, queues, bindings, arguments, and the

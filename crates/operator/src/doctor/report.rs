@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::check::{Check, Severity};
 use super::usage::Usage;
+use rehop::Timestamp;
 
 /// What was found, and what could not be seen.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -12,8 +13,11 @@ pub struct Report {
     /// The worst first.
     pub findings: Vec<Finding>,
     /// How near the broker's limits are. Only [`examine`](super::examine) looks at them.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub limits: Vec<Usage>,
+    /// When the management API was asked, in milliseconds since the epoch as JSON. It does not say
+    /// how old its counts are. Only [`examine`](super::examine) tells this, if there was an answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub asked_at: Option<Timestamp>,
     /// What could not be looked at, and why.
     pub unseen: Vec<String>,
 }
@@ -53,11 +57,11 @@ impl Report {
             (one.check, &one.object, &one.seen).cmp(&(other.check, &other.object, &other.seen))
         });
         findings.dedup();
-        Self { findings, limits: Vec::new(), unseen }
+        Self { findings, limits: Vec::new(), asked_at: None, unseen }
     }
 
-    pub(super) fn with_limits(self, limits: Vec<Usage>) -> Self {
-        Self { limits, ..self }
+    pub(super) fn with_counts(self, limits: Vec<Usage>, asked_at: Option<Timestamp>) -> Self {
+        Self { limits, asked_at, ..self }
     }
 
     /// Whether nothing was found.
@@ -150,7 +154,7 @@ mod tests {
         });
         assert_eq!(
             serde_json::to_value(report).unwrap(),
-            json!({ "findings": [finding], "unseen": ["policies"] })
+            json!({ "findings": [finding], "limits": [], "unseen": ["policies"] })
         );
     }
 }

@@ -131,11 +131,13 @@ impl Api {
         };
         let answer = answer.map_err(|error| failed(describe(&error)))?;
         let status = answer.status();
-        if status == StatusCode::NOT_FOUND {
-            return Ok(None);
-        }
         let body = answer.bytes().await.map_err(|error| failed(describe(&error)))?;
         match status {
+            StatusCode::NOT_FOUND if is_hidden(&body) => Err(failed(format!(
+                "virtual host {:?} does not exist, or user {:?} may not see it; give it permissions there",
+                self.vhost, self.user
+            ))),
+            StatusCode::NOT_FOUND => Ok(None),
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
                 Err(failed(unauthorised(&self.user, &body)))
             }
@@ -147,8 +149,19 @@ impl Api {
     }
 }
 
-/// A wrong password and a missing tag have the same status, and only the reason in the body tells
-/// them apart (3.10, 4.0 and 4.3).
+/// Whether an answer 404 is about the whole virtual host. 4.3 gives it to a user without permissions
+/// there, where 3.10 and 4.0 answer 401. Of an object that does not exist it says `Object Not
+/// Found`.
+fn is_hidden(body: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Body {
+        error: String,
+    }
+    serde_json::from_slice::<Body>(body).is_ok_and(|body| body.error == "not_found")
+}
+
+/// A wrong password, a missing tag and missing permissions have the same status, and only the reason
+/// in the body tells them apart (3.10, 4.0 and 4.3).
 fn unauthorised(user: &str, body: &[u8]) -> String {
     #[derive(Deserialize)]
     struct Body {
@@ -159,9 +172,14 @@ fn unauthorised(user: &str, body: &[u8]) -> String {
         ("Not monitor", "monitoring"),
         ("Not administrator", "administrator"),
         ("Not management", "management"),
+        // Limits of other users (4.3).
+        ("User not authorised to access object", "monitoring"),
     ];
     match tags.iter().find(|(said, _)| reason.starts_with(said)) {
         Some((_, tag)) => format!("user {user:?} may not ask for this; give it the tag `{tag}`"),
+        None if reason == "User not authorised to access virtual host" => {
+            format!("user {user:?} may not see the virtual host; give it permissions there")
+        }
         None => format!("it refused user {user:?}; check the user and the password"),
     }
 }
@@ -227,11 +245,20 @@ mod tests {
     }
 
     #[test]
+    fn a_virtual_host_that_is_not_seen_is_told_from_an_object_that_does_not_exist() {
+        assert!(is_hidden(br#"{"error":"not_found","reason":"Not Found"}"#));
+        assert!(!is_hidden(br#"{"error":"Object Not Found","reason":"Not Found"}"#));
+        assert!(!is_hidden(b"") && !is_hidden(b"<html>"));
+    }
+
+    #[test]
     fn a_wrong_password_and_a_missing_tag_are_told_apart() {
         for (reason, says) in [
             ("Not monitor user", "tag `monitoring`"),
             ("Not administrator user", "tag `administrator`"),
             ("Not management user", "tag `management`"),
+            ("User not authorised to access object", "tag `monitoring`"),
+            ("User not authorised to access virtual host", "give it permissions there"),
             ("Login failed", "check the user and the password"),
             ("Not_Authorized", "check the user and the password"),
         ] {

@@ -48,7 +48,9 @@ fn a_channel_that_is_one_too_many_ends_its_connection_with_all_its_channels() {
             let is_known = limits.node_channels.is_none() || version > Version::V3_10;
             let mut world = World::new(version);
             world.declare("q", quorum([]));
+            world.disconnect();
             world.broker.limits = limits;
+            world.connect();
             world.channel = 2;
             let answer = world.call(Method::OpenChannel);
             let code = closed(&answer).map(|(code, _)| code);
@@ -57,6 +59,26 @@ fn a_channel_that_is_one_too_many_ends_its_connection_with_all_its_channels() {
             let is_open = !world.call(Method::Qos { prefetch: 1 }).is_empty();
             assert_eq!(is_open, !is_known, "the other channel ended with it");
         }
+    }
+}
+
+/// Both ends have agreed when it was opened.
+#[test]
+fn a_limit_of_channels_of_a_connection_is_that_of_the_moment_when_it_was_opened() {
+    for version in VERSIONS {
+        let mut world = World::new(version);
+        world.broker.limits.connection_channels = Some(1);
+        let before = world.connection;
+        world.connect();
+        let limited = world.connection;
+        world.broker.limits.connection_channels = None;
+        let agreed = [before, limited].map(|connection| world.broker.channel_max(connection));
+        assert_eq!(agreed, [None, Some(1)]);
+        world.channel = 2;
+        let text = "NOT_ALLOWED - number of channels opened (1) has reached the negotiated channel_max (1)";
+        assert_eq!(closed(&world.call(Method::OpenChannel)), Some((530, text.to_owned())));
+        world.connection = before;
+        assert_eq!(closed(&world.call(Method::OpenChannel)), None);
     }
 }
 

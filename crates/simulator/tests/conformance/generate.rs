@@ -45,7 +45,25 @@ pub(crate) fn script(seed: u64, salt: u64) -> Script {
     while steps.len() < length {
         steps.push(draw.step());
     }
+    prioritize(seed ^ salt.rotate_left(32), &mut steps);
     Script { topology, steps }
+}
+
+/// Gives some messages a priority, in one of three scripts. What else is drawn does not depend on
+/// it.
+fn prioritize(seed: u64, steps: &mut [Step]) {
+    let mut random = Random::new(!seed);
+    if !random.percent(33) {
+        return;
+    }
+    for step in steps {
+        if let Step::Publish { messages, .. } = step {
+            for message in messages {
+                message.priority =
+                    random.pick(&[None, Some(0), Some(4), Some(5), Some(9), Some(255)]);
+            }
+        }
+    }
 }
 
 struct Draw {

@@ -78,6 +78,10 @@ impl Message {
         Self { expiration: Some(Value::Time(millis)), ..self }
     }
 
+    pub(crate) fn of_priority(self, priority: u8) -> Self {
+        Self { priority: Some(priority), ..self }
+    }
+
     pub(crate) fn mandatory(self) -> Self {
         Self { is_mandatory: true, ..self }
     }

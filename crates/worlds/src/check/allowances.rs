@@ -9,7 +9,8 @@ use super::{Checker, TOLERANCE};
 use crate::network::Conditions;
 use crate::run::Outcome;
 use crate::scenario::{
-    AffectedQueues, AttemptEnd, Fault, FaultKind, LONG_TIMEOUT, MessagePlan, QueuePlan, Scenario,
+    AffectedQueues, AttemptEnd, Fault, FaultKind, LONG_TIMEOUT, Limit, MessagePlan, QueuePlan,
+    Scenario,
 };
 
 /// How far away the broker may be for a message that kills to be parked alone.
@@ -173,15 +174,24 @@ impl Checker<'_> {
             FaultKind::Alarm { lasts } => 1 + (lasts.as_secs() / ack_timeout.as_secs()) as usize,
             // The first consumer that is one too many ends the connection of each process, also of
             // those that take the place of others.
-            FaultKind::OneConsumer { .. } => {
+            FaultKind::Limit { limit: Limit::ChannelConsumers, .. } => {
                 self.scenario.processes + self.kills + self.scenario.faults.len()
             }
             // Nothing that exists ends, unless another process takes the last channel at the same
             // moment.
-            FaultKind::NoMoreChannels { .. } => {
+            FaultKind::Limit { limit: Limit::UserChannels | Limit::NodeChannels, .. } => {
                 usize::from(self.scenario.processes > 1 || self.kills > 0)
             }
-            FaultKind::NoMoreConnections { .. }
+            // The client knows how many channels a connection may have.
+            FaultKind::Limit {
+                limit:
+                    Limit::UserConnections
+                    | Limit::VhostConnections
+                    | Limit::NodeConnections
+                    | Limit::ConnectionChannels(_)
+                    | Limit::VhostQueues,
+                ..
+            }
             | FaultKind::Pause { .. }
             | FaultKind::Concurrency { .. } => 0,
             _ => 1,

@@ -10,7 +10,6 @@ use rehop_simulator::ConnectionId;
 use tokio::sync::mpsc;
 
 use super::channel::SimulatedChannel;
-use super::state::CHANNEL_MAX;
 use super::{Network, errors};
 
 /// What lapin and RabbitMQ agree upon by default, in bytes.
@@ -35,7 +34,7 @@ impl Connection for SimulatedConnection {
     }
 
     fn channel_max(&self) -> u16 {
-        CHANNEL_MAX
+        self.network.lock().channel_max(self.id)
     }
 
     fn events(&self) -> BoxStream<'static, Event> {

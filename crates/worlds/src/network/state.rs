@@ -49,7 +49,7 @@ impl Default for Conditions {
 }
 
 /// The most channels of a connection, as RabbitMQ has it by default.
-pub(super) const CHANNEL_MAX: u16 = 2047;
+const CHANNEL_MAX: u16 = 2047;
 
 pub(super) struct NetworkState {
     pub(super) broker: Broker,
@@ -122,6 +122,11 @@ impl NetworkState {
 
     pub(super) fn end(&mut self, connection: ConnectionId) -> Option<&mut End> {
         self.ends.get_mut(&connection)
+    }
+
+    /// How many channels a connection may have, as both ends have agreed.
+    pub(super) fn channel_max(&self, connection: ConnectionId) -> u16 {
+        self.broker.channel_max(connection).map_or(CHANNEL_MAX, |most| most.min(CHANNEL_MAX))
     }
 
     pub(super) fn channel(
@@ -322,12 +327,12 @@ impl NetworkState {
         connection: ConnectionId,
         now: Time,
     ) -> Result<(ChannelNumber, u64, oneshot::Receiver<MethodReply>), Error> {
-        let key = self.parcels;
+        let (key, most) = (self.parcels, self.channel_max(connection));
         let end = self.ends.get_mut(&connection).ok_or_else(errors::connection_is_closed)?;
         if let Some(error) = &end.error {
             return Err(error.clone());
         }
-        let number = (1..=CHANNEL_MAX).find(|number| !end.channels.contains_key(number));
+        let number = (1..=most).find(|number| !end.channels.contains_key(number));
         let number = number.ok_or_else(errors::no_channel_left)?;
         let (sender, receiver) = oneshot::channel();
         let channel = ChannelEnd { key, awaiting: [sender].into(), ..ChannelEnd::default() };

@@ -9,6 +9,7 @@ mod lengths;
 mod limits;
 mod order;
 mod places;
+mod priorities;
 mod refusals;
 mod routing;
 mod timeouts;
