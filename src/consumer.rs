@@ -23,7 +23,7 @@ use crate::settings::{ConsumeSettings, Order};
 ///
 /// ```
 /// use std::time::Duration;
-/// use bytes::Bytes;
+/// use rehop::bytes::Bytes;
 /// use rehop::{Consumer, Failure, Message, Raw};
 ///
 /// async fn archive(message: Message<Bytes>) -> Result<(), Failure> {

@@ -221,7 +221,7 @@ impl Failure {
     }
 
     /// The body did not decode: class `undecodable`.
-    pub(crate) fn undecodable(error: &crate::decode::DecodeError) -> Self {
+    pub(crate) fn undecodable(error: &impl std::fmt::Display) -> Self {
         Self { kind: Kind::Undecodable, ..Self::unclassified("undecodable", error.to_string()) }
     }
 

@@ -15,7 +15,7 @@ use futures_util::TryFutureExt as _;
 
 use crate::decode::{Decode, DecodeError};
 use crate::failure::{Classify, Failure};
-use crate::message::{Delivery, Message, Source};
+use crate::message::{Delivery, Encoded, Message, Source};
 pub use failure_event::FailureEvent;
 pub(crate) use failure_event::OnFailure;
 #[cfg(feature = "tower")]
@@ -127,9 +127,7 @@ impl<T: Send + 'static, D: Decode<T>, H: Handler<T>> AnyHandler for Typed<T, D, 
         delivery: &Arc<Delivery>,
         source: &Arc<Source>,
     ) -> Result<HandlerFuture, DecodeError> {
-        let content_type =
-            delivery.properties.content_type().as_ref().map(|content_type| content_type.as_str());
-        let decode = || self.decoder.decode(&delivery.body, content_type);
+        let decode = || self.decoder.decode(&Encoded::new(delivery, &source.queue));
         let body = std::panic::catch_unwind(AssertUnwindSafe(decode))
             .unwrap_or_else(|_| Err(DecodeError::new("the decoder panicked")))?;
         let message = Message::new(body, delivery.clone(), source.clone());

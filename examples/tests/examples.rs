@@ -154,6 +154,27 @@ async fn decoding_takes_bytes_and_a_format_of_its_own() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn formats_decodes_each_message_by_its_type_its_schema_its_headers_or_its_encoding() {
+    let queues =
+        ["protobuf", "types", "schemas", "cloud", "gzip"].map(|it| format!("formats.{it}"));
+    let client = client(&queues.each_ref().map(String::as_str)).await;
+    let lines = [
+        "formats.protobuf: cancelled 7",
+        "formats.types: ordered 7",
+        "formats.schemas: order 7",
+        "formats.schemas: order 7",
+        "formats.cloud: paid a of order 7",
+        "formats.cloud: sent b of order 7",
+        "formats.gzip: order 7",
+    ];
+    let parked = async {
+        client.drain("formats.types.parked", 1, SOON).await.unwrap();
+    };
+    let last = "stopped cleanly: handled 7, requeued 0, waited 0, parked 1";
+    check_with("formats", "127.0.0.1:0", "INT", &lines, parked, last).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn telemetry_puts_all_attempts_into_the_publishers_trace() {
     client(&["telemetry.orders"]).await;
     let lines = [
