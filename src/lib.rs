@@ -73,8 +73,9 @@
 //! # Where to read on
 //!
 //! [`Service`] consumes queues, [`Failure`] is what handlers return, [`Message`] what they get, and
-//! [`Publisher`] publishes. [`Decode`] reads bodies that are not JSON. [`Settings`] has the layers of
-//! settings, [`telemetry`] traces and metrics.
+//! [`Publisher`] publishes. With [`Classify`] an error type of your own says what becomes of the
+//! message, and [`Decode`] reads bodies that are not JSON. [`Settings`] has the layers of settings,
+//! [`telemetry`] traces and metrics.
 //!
 //! Pages: [tutorial](docs::tutorial), [cookbook](docs::cookbook), [questions, by
 //! symptom](docs::faq), [how it works](docs::architecture), [why](docs::decisions), [what is
@@ -162,7 +163,7 @@ pub use consumer::Consumer;
 pub use decode::Gzip;
 pub use decode::{Decode, DecodeError, Json, Raw};
 pub use error::{Error, Limit, Problem, QueueKind};
-pub use failure::Failure;
+pub use failure::{Classify, Failure, Verdict};
 pub use handler::{FailureEvent, Handler, with_state};
 #[cfg(feature = "tower")]
 pub use handler::{HandlerError, HandlerService, layered};

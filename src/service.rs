@@ -1,5 +1,7 @@
 //! The service: its builder, and its run from the first connection to the last.
 
+mod defaults;
+
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -26,7 +28,7 @@ use crate::consume::receipts::Receipts;
 use crate::consume::session::WorkQueue;
 use crate::consume::summary::{LiveSummary, Summary};
 use crate::consume::worker::Worker;
-use crate::consumer::{AnyConsumer, Consumer, check_classes};
+use crate::consumer::{AnyConsumer, Consumer, Defaults, check_classes};
 use crate::decode::Decode;
 use crate::error::Error;
 use crate::handler::{AnyHandler, Handler};
@@ -69,6 +71,7 @@ pub struct Service {
     publishing: Arc<Link>,
     scout: Arc<Scout>,
     consumers: Vec<AnyConsumer>,
+    defaults: Defaults,
     status: Status,
     shutdown: Option<BoxFuture<'static, ()>>,
 }
@@ -101,6 +104,7 @@ impl Service {
             publishing,
             scout,
             consumers: Vec::new(),
+            defaults: Defaults::default(),
             status,
             shutdown: None,
         }
@@ -148,8 +152,9 @@ impl Service {
         self.status.clone()
     }
 
-    async fn run(self) -> Result<Summary, Error> {
-        let Self { resolved, consuming, publishing, scout, consumers, status, shutdown } = self;
+    async fn run(mut self) -> Result<Summary, Error> {
+        self.defaults.apply(&mut self.consumers);
+        let Self { resolved, consuming, publishing, scout, consumers, status, shutdown, .. } = self;
         let resolved = resolved?;
         let settings = &resolved.settings;
         let names = Names::new(&settings.namespace);

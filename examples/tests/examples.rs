@@ -118,6 +118,8 @@ async fn failures_shows_what_becomes_of_each() {
         ("fine", 1),
         ("unreadable", 4),
         ("busy", 2),
+        ("refused", 1),
+        ("closed", 2),
         ("locked", 4),
         ("empty", 1),
         ("cancelled", 1),
@@ -136,7 +138,7 @@ async fn failures_shows_what_becomes_of_each() {
         "failures",
         "INT",
         &lines,
-        "stopped cleanly: handled 2, requeued 6, waited 5, parked 6, discarded 1",
+        "stopped cleanly: handled 2, requeued 6, waited 6, parked 8, discarded 1",
     )
     .await;
 }
