@@ -2,10 +2,9 @@
 
 #![allow(clippy::print_stdout, reason = "an example is read on standard output")]
 
-use bytes::Bytes;
-use rehop::{
-    Consumer, Decode, DecodeError, Failure, Message, Publish, Publisher, Raw, Settings, Topology,
-};
+use rehop::bytes::Bytes;
+use rehop::{Consumer, Decode, DecodeError, Encoded, Failure, Message, Raw};
+use rehop::{Publish, Publisher, Settings, Topology};
 
 struct Order {
     id: u64,
@@ -17,8 +16,8 @@ struct Semicolons;
 
 impl Decode<Order> for Semicolons {
     // An error must not quote the body, because it is logged and kept with the parked message.
-    fn decode(&self, body: &Bytes, _content_type: Option<&str>) -> Result<Order, DecodeError> {
-        let text = std::str::from_utf8(body).map_err(DecodeError::new)?;
+    fn decode(&self, encoded: &Encoded<'_>) -> Result<Order, DecodeError> {
+        let text = std::str::from_utf8(encoded.body()).map_err(DecodeError::new)?;
         let (id, item) =
             text.split_once(';').ok_or_else(|| DecodeError::new("there is no semicolon"))?;
         Ok(Order { id: id.parse().map_err(DecodeError::new)?, item: item.to_owned() })

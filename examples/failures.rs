@@ -5,7 +5,30 @@
 use std::time::Duration;
 
 use rehop::settings::Treatment;
-use rehop::{Failure, Message, Publish, Publisher, RetryPolicy, Settings, Topology};
+use rehop::{Classify, Failure, Message, Verdict};
+use rehop::{Publish, Publisher, RetryPolicy, Settings, Topology};
+
+/// What can go wrong in this service, and what it means for the message.
+#[derive(Debug, thiserror::Error)]
+enum OrderError {
+    #[error("the bank refused the card")]
+    Refused,
+    #[error("the bank is closed")]
+    Closed,
+}
+
+impl Classify for OrderError {
+    fn classify(&self) -> Verdict {
+        match self {
+            Self::Refused => Verdict::permanent().with_class("refused"),
+            Self::Closed => Verdict::transient().after(Duration::from_millis(50)),
+        }
+    }
+}
+
+fn pay(order: &str) -> Result<(), OrderError> {
+    if order == "refused" { Err(OrderError::Refused) } else { Err(OrderError::Closed) }
+}
 
 async fn handle(order: Message<String>) -> Result<(), Failure> {
     println!("{}, attempt {}", order.body, order.attempt());
@@ -19,6 +42,7 @@ async fn handle(order: Message<String>) -> Result<(), Failure> {
         // Nothing failed: it is the same attempt, some time later.
         "early" if order.defers() == 0 => Err(Failure::defer(Duration::from_millis(50))),
         "early" => Ok(()),
+        "refused" | "closed" => Ok(pay(&order.body)?), // as `OrderError` says
         "locked" => Err(Failure::requeue("another order holds the lock")), // retried immediately, while that lasts
         "empty" => Err(Failure::permanent("an order without items")),      // parked now
         "cancelled" => Err(Failure::discard("the customer cancelled it")), // acked and counted
@@ -41,13 +65,13 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     Topology::of(&settings)?.declare(&settings).await?;
     let publisher = Publisher::connect(&settings).await?;
-    for order in
-        ["fine", "unreadable", "busy", "early", "locked", "empty", "cancelled", "unpaid", "other"]
-    {
+    let broken = ["unreadable", "busy", "refused", "closed", "locked", "empty", "unpaid", "other"];
+    for order in ["fine", "early", "cancelled"].into_iter().chain(broken) {
         publisher.publish(Publish::to_queue("failures.orders").json(&order)?).await?;
     }
 
     let summary = rehop::Service::new(&settings)
+        .errors::<OrderError>()
         .consumer("failures.orders", handle)
         .with_graceful_shutdown(shutdown)
         .await?;

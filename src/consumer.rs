@@ -1,6 +1,7 @@
 //! One queue's handler, and how the queue is consumed.
 
 mod classes;
+mod defaults;
 
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -9,10 +10,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) use classes::check as check_classes;
+pub(crate) use defaults::Defaults;
 
 use crate::decode::{Decode, Json};
 #[cfg(doc)]
 use crate::failure::Failure;
+use crate::failure::{Classify, verdict_of};
 use crate::handler::{AnyHandler, FailureEvent, Handler, OfFailures, Typed};
 use crate::retry::policy::RetryPolicy;
 use crate::settings::{ConsumeSettings, Order};
@@ -23,7 +26,7 @@ use crate::settings::{ConsumeSettings, Order};
 ///
 /// ```
 /// use std::time::Duration;
-/// use bytes::Bytes;
+/// use rehop::bytes::Bytes;
 /// use rehop::{Consumer, Failure, Message, Raw};
 ///
 /// async fn archive(message: Message<Bytes>) -> Result<(), Failure> {
@@ -115,6 +118,15 @@ impl<T, H, D> Consumer<T, H, D> {
     /// The retry policy. Overrides everything under `retry`.
     pub fn retry(mut self, policy: RetryPolicy) -> Self {
         self.options.retry = Some(policy);
+        self
+    }
+
+    /// Lets errors of this type say what becomes of the message: see
+    /// [`Classify`](crate::Classify). Each call adds a type. Of an error and its sources the
+    /// outermost one that is of such a type decides. Types of
+    /// [`Service::errors`](crate::Service::errors) are known here, too.
+    pub fn errors<E: Classify>(mut self) -> Self {
+        self.options.of_failures.errors.push(verdict_of::<E>);
         self
     }
 

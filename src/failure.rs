@@ -2,13 +2,16 @@
 
 mod cause;
 pub(crate) mod class;
+mod classify;
 
 use std::borrow::Cow;
 use std::error::Error;
 use std::time::Duration;
 
 use cause::Cause;
-pub(crate) use cause::Classify;
+pub(crate) use cause::NameClass;
+pub use classify::{Classify, Verdict};
+pub(crate) use classify::{VerdictOf, verdict_of};
 
 /// Why an attempt failed, and what should become of the message.
 ///
@@ -48,6 +51,8 @@ pub(crate) use cause::Classify;
 /// same name share a class, and renaming one changes it. To name it yourself, use
 /// [`with_class`](Self::with_class) where the failure is made, or
 /// [`Consumer::classify`](crate::Consumer::classify) for all errors of a queue's handler.
+///
+/// An error type of your own can say for each variant what becomes of the message: [`Classify`].
 ///
 /// `Failure` does not implement [`std::error::Error`], so that `?` can convert every error into
 /// one.
@@ -221,7 +226,7 @@ impl Failure {
     }
 
     /// The body did not decode: class `undecodable`.
-    pub(crate) fn undecodable(error: &crate::decode::DecodeError) -> Self {
+    pub(crate) fn undecodable(error: &impl std::fmt::Display) -> Self {
         Self { kind: Kind::Undecodable, ..Self::unclassified("undecodable", error.to_string()) }
     }
 
@@ -244,7 +249,7 @@ impl Failure {
 
     /// Gives the failure the class that this function finds for its error, or for one of the
     /// error's sources. A class that was set by name stays.
-    pub(crate) fn classified(mut self, classify: &Classify) -> Self {
+    pub(crate) fn classified(mut self, classify: &NameClass) -> Self {
         if !self.is_named
             && let Some(class) = self.cause.as_ref().and_then(|cause| cause.class(classify))
         {
@@ -263,10 +268,10 @@ impl Failure {
         plain: &'static str,
         error: E,
     ) -> Self {
-        Self::of(kind, class::of_type::<E>(plain), Cause::boxed(error))
+        Self::with_cause(kind, class::of_type::<E>(plain), Cause::boxed(error))
     }
 
-    fn of(kind: Kind, class: Cow<'static, str>, cause: Cause) -> Self {
+    fn with_cause(kind: Kind, class: Cow<'static, str>, cause: Cause) -> Self {
         let message = with_sources(cause.error());
         Self { kind, class, is_named: false, message, cause: Some(cause), after: None }
     }
@@ -274,7 +279,7 @@ impl Failure {
 
 impl<E: Into<Box<dyn Error + Send + Sync>> + 'static> From<E> for Failure {
     fn from(error: E) -> Self {
-        Self::of(Kind::Unclassified, class::of_type::<E>("error"), Cause::of(error))
+        Self::with_cause(Kind::Unclassified, class::of_type::<E>("error"), Cause::of(error))
     }
 }
 

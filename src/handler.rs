@@ -14,8 +14,8 @@ use std::sync::Arc;
 use futures_util::TryFutureExt as _;
 
 use crate::decode::{Decode, DecodeError};
-use crate::failure::{Classify, Failure};
-use crate::message::{Delivery, Message, Source};
+use crate::failure::{Failure, NameClass, VerdictOf};
+use crate::message::{Delivery, Encoded, Message, Source};
 pub use failure_event::FailureEvent;
 pub(crate) use failure_event::OnFailure;
 #[cfg(feature = "tower")]
@@ -96,28 +96,51 @@ pub(crate) trait AnyHandler: Send + Sync {
         source: &Arc<Source>,
     ) -> Result<HandlerFuture, DecodeError>;
 
+    /// Takes from these what the queue does not say itself.
+    fn default_to(&mut self, of_all: &OfFailures);
+
     /// Tells the service of a failure.
     fn failed(&self, event: &FailureEvent<'_>);
 }
 
 /// What the service does with the failures of a queue.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct OfFailures {
+    /// The types of errors that say what becomes of their message.
+    pub(crate) errors: Vec<VerdictOf>,
     /// Names their classes.
-    pub(crate) classify: Option<Classify>,
+    pub(crate) classify: Option<NameClass>,
     pub(crate) on_failure: Option<OnFailure>,
+}
+
+impl OfFailures {
+    /// A type that both know is asked as the queue says, because its own types come first.
+    fn default_to(&mut self, of_all: &Self) {
+        self.errors.extend_from_slice(&of_all.errors);
+        self.classify = self.classify.take().or_else(|| of_all.classify.clone());
+        self.on_failure = self.on_failure.take().or_else(|| of_all.on_failure.clone());
+    }
+
+    fn classified(&self, failure: Failure) -> Failure {
+        let failure = failure.judged(&self.errors);
+        match &self.classify {
+            Some(classify) => failure.classified(classify),
+            None => failure,
+        }
+    }
 }
 
 pub(crate) struct Typed<T, D, H> {
     decoder: D,
     handler: Arc<H>,
-    of_failures: OfFailures,
+    of_failures: Arc<OfFailures>,
     decodes: PhantomData<fn() -> T>,
 }
 
 impl<T, D, H> Typed<T, D, H> {
     pub(crate) fn new(decoder: D, handler: H, of_failures: OfFailures) -> Self {
-        Self { decoder, handler: Arc::new(handler), of_failures, decodes: PhantomData }
+        let (handler, of_failures) = (Arc::new(handler), Arc::new(of_failures));
+        Self { decoder, handler, of_failures, decodes: PhantomData }
     }
 }
 
@@ -127,20 +150,18 @@ impl<T: Send + 'static, D: Decode<T>, H: Handler<T>> AnyHandler for Typed<T, D, 
         delivery: &Arc<Delivery>,
         source: &Arc<Source>,
     ) -> Result<HandlerFuture, DecodeError> {
-        let content_type =
-            delivery.properties.content_type().as_ref().map(|content_type| content_type.as_str());
-        let decode = || self.decoder.decode(&delivery.body, content_type);
+        let decode = || self.decoder.decode(&Encoded::new(delivery, &source.queue));
         let body = std::panic::catch_unwind(AssertUnwindSafe(decode))
             .unwrap_or_else(|_| Err(DecodeError::new("the decoder panicked")))?;
         let message = Message::new(body, delivery.clone(), source.clone());
-        let (handler, classify) = (self.handler.clone(), self.of_failures.classify.clone());
+        let (handler, of_failures) = (self.handler.clone(), self.of_failures.clone());
         Ok(Box::pin(async move {
-            let result = handler.handle(message).await;
-            match classify {
-                Some(classify) => result.map_err(|failure| failure.classified(&classify)),
-                None => result,
-            }
+            handler.handle(message).await.map_err(|failure| of_failures.classified(failure))
         }))
+    }
+
+    fn default_to(&mut self, of_all: &OfFailures) {
+        Arc::make_mut(&mut self.of_failures).default_to(of_all);
     }
 
     /// A panic in the service's function is caught: what becomes of the message is decided already.

@@ -73,8 +73,9 @@
 //! # Where to read on
 //!
 //! [`Service`] consumes queues, [`Failure`] is what handlers return, [`Message`] what they get, and
-//! [`Publisher`] publishes. [`ServiceHandle`] pauses queues and stops the service. [`Settings`] has
-//! the layers of settings, [`telemetry`] traces and metrics.
+//! [`Publisher`] publishes. With [`Classify`] an error type of your own says what becomes of the
+//! message, and [`Decode`] reads bodies that are not JSON. [`ServiceHandle`] pauses queues and stops
+//! the service. [`Settings`] has the layers of settings, [`telemetry`] traces and metrics.
 //!
 //! Pages: [tutorial](docs::tutorial), [cookbook](docs::cookbook), [questions, by
 //! symptom](docs::faq), [how it works](docs::architecture), [why](docs::decisions), [what is
@@ -105,6 +106,7 @@
 //! | `otlp` | `telemetry::init`: the OpenTelemetry SDK with OTLP exporters |
 //! | `monitoring` | the module `monitoring`: probes and Prometheus metrics over HTTP |
 //! | `anyhow`, `eyre` | downcasts of the errors inside an `anyhow::Error` or `eyre::Report`: [`Failure::source`] |
+//! | `gzip` | `Gzip`: a decoder for compressed bodies |
 //! | `tower` | `layered`: layers of tower around a handler |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -154,16 +156,20 @@ mod wire;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+/// The crate whose [`Bytes`](bytes::Bytes) are in this interface.
+pub use bytes;
 pub use consume::summary::{Stopped, Summary};
 pub use consumer::Consumer;
+#[cfg(feature = "gzip")]
+pub use decode::Gzip;
 pub use decode::{Decode, DecodeError, Json, Raw};
 pub use error::{Error, Limit, Problem, QueueKind};
-pub use failure::Failure;
+pub use failure::{Classify, Failure, Verdict};
 pub use handle::{HandleError, InEffect, ServiceHandle};
 pub use handler::{FailureEvent, Handler, with_state};
 #[cfg(feature = "tower")]
 pub use handler::{HandlerError, HandlerService, layered};
-pub use message::{HeaderValue, Message};
+pub use message::{Encoded, HeaderValue, Message};
 pub use publisher::{Publish, PublishError, Publisher};
 pub use retry::backoff::{Backoff, MAX_WAITS};
 pub use retry::decision::Reason;

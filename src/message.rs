@@ -1,6 +1,7 @@
 //! What a handler sees of a message.
 
 mod delivery;
+mod encoded;
 mod header_value;
 mod source;
 
@@ -21,6 +22,7 @@ use crate::timestamp::Timestamp;
 use crate::wait::jitter::Draw;
 pub use delivery::Address;
 pub(crate) use delivery::{Delivery, header};
+pub use encoded::Encoded;
 pub use header_value::HeaderValue;
 use header_value::entries;
 pub(crate) use source::Source;
@@ -52,6 +54,11 @@ impl<T> Message<T> {
     /// The bytes of the body, as they came.
     pub fn raw_body(&self) -> &Bytes {
         &self.delivery.body
+    }
+
+    /// The message as its decoder sees it, for tests of decoders: see [`Encoded`].
+    pub fn encoded(&self) -> Encoded<'_> {
+        Encoded::new(&self.delivery, &self.source.queue)
     }
 
     /// The number of this attempt, from 1. Deliveries that ended in a crash are included, because

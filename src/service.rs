@@ -1,5 +1,7 @@
 //! The service: its builder, and its run from the first connection to the last.
 
+mod defaults;
+
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -26,7 +28,7 @@ use crate::consume::receipts::Receipts;
 use crate::consume::session::WorkQueue;
 use crate::consume::summary::{LiveSummary, Summary};
 use crate::consume::worker::Worker;
-use crate::consumer::{AnyConsumer, Consumer, check_classes};
+use crate::consumer::{AnyConsumer, Consumer, Defaults, check_classes};
 use crate::decode::Decode;
 use crate::error::Error;
 use crate::handle::{Controls, EndsOnDrop, ServiceHandle};
@@ -70,6 +72,7 @@ pub struct Service {
     publishing: Arc<Link>,
     scout: Arc<Scout>,
     consumers: Vec<AnyConsumer>,
+    defaults: Defaults,
     status: Status,
     shutdown: Option<BoxFuture<'static, ()>>,
     controls: EndsOnDrop,
@@ -104,6 +107,7 @@ impl Service {
             publishing,
             scout,
             consumers: Vec::new(),
+            defaults: Defaults::default(),
             status,
             shutdown: None,
             controls,
@@ -160,8 +164,8 @@ impl Service {
     }
 
     async fn run(self) -> Result<Summary, Error> {
-        let Self { resolved, consuming, publishing, scout, consumers, status, shutdown, controls } =
-            self;
+        let Self { resolved, consuming, publishing, scout, consumers, .. } = self;
+        let Self { status, shutdown, controls, .. } = self;
         let resolved = resolved?;
         let settings = &resolved.settings;
         let names = Names::new(&settings.namespace);
@@ -317,7 +321,8 @@ impl IntoFuture for Service {
     type Output = Result<Summary, Error>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
-    fn into_future(self) -> Self::IntoFuture {
+    fn into_future(mut self) -> Self::IntoFuture {
+        self.defaults.apply(&mut self.consumers);
         Box::pin(self.run())
     }
 }

@@ -118,6 +118,8 @@ async fn failures_shows_what_becomes_of_each() {
         ("fine", 1),
         ("unreadable", 4),
         ("busy", 2),
+        ("refused", 1),
+        ("closed", 2),
         ("locked", 4),
         ("empty", 1),
         ("cancelled", 1),
@@ -136,7 +138,7 @@ async fn failures_shows_what_becomes_of_each() {
         "failures",
         "INT",
         &lines,
-        "stopped cleanly: handled 2, requeued 6, waited 5, parked 6, discarded 1",
+        "stopped cleanly: handled 2, requeued 6, waited 6, parked 8, discarded 1",
     )
     .await;
 }
@@ -151,6 +153,27 @@ async fn decoding_takes_bytes_and_a_format_of_its_own() {
     };
     let last = "stopped cleanly: handled 2, requeued 0, waited 0, parked 1";
     check_with("decoding", "127.0.0.1:0", "INT", &lines, parked, last).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn formats_decodes_each_message_by_its_type_its_schema_its_headers_or_its_encoding() {
+    let queues =
+        ["protobuf", "types", "schemas", "cloud", "gzip"].map(|it| format!("formats.{it}"));
+    let client = client(&queues.each_ref().map(String::as_str)).await;
+    let lines = [
+        "formats.protobuf: cancelled 7",
+        "formats.types: ordered 7",
+        "formats.schemas: order 7",
+        "formats.schemas: order 7",
+        "formats.cloud: paid a of order 7",
+        "formats.cloud: sent b of order 7",
+        "formats.gzip: order 7",
+    ];
+    let parked = async {
+        client.drain("formats.types.parked", 1, SOON).await.unwrap();
+    };
+    let last = "stopped cleanly: handled 7, requeued 0, waited 0, parked 1";
+    check_with("formats", "127.0.0.1:0", "INT", &lines, parked, last).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,10 +2,11 @@
 
 use std::error::Error;
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 
 /// A function that names the class of an error, if it knows it.
-pub(crate) type Classify =
+pub(crate) type NameClass =
     Arc<dyn Fn(&(dyn Error + 'static)) -> Option<&'static str> + Send + Sync>;
 
 /// The error that a failure was made from.
@@ -40,15 +41,28 @@ impl Cause {
 
     /// The class that this function finds for the error or, if it finds none, for the first of its
     /// sources that has one.
-    pub(crate) fn class(&self, classify: &Classify) -> Option<&'static str> {
-        std::iter::successors(Some(self.error()), |error| (*error).source())
-            .find_map(|error| classify(error))
+    pub(crate) fn class(&self, classify: &NameClass) -> Option<&'static str> {
+        self.chain().find_map(|error| classify(error))
+    }
+
+    /// The error and its sources.
+    pub(crate) fn chain(&self) -> impl Iterator<Item = &(dyn Error + 'static)> {
+        std::iter::successors(Some(self.error()), |error| inside(*error))
     }
 }
 
 impl fmt::Debug for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self.error(), f)
+    }
+}
+
+/// The error inside. An `io::Error` has the source of the error that it was made from, and not that
+/// error itself.
+fn inside<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
+    match error.downcast_ref().and_then(io::Error::get_ref) {
+        Some(inner) => Some(inner),
+        None => error.source(),
     }
 }
 

@@ -30,7 +30,7 @@ fn failed<E: Into<Box<dyn Error + Send + Sync>> + 'static>(error: E) -> Failure 
     handler().unwrap_err()
 }
 
-fn classify() -> Classify {
+fn classify() -> NameClass {
     Arc::new(|error| {
         let declined = error.is::<Declined>().then_some("declined");
         declined.or_else(|| error.is::<io::Error>().then_some("io"))

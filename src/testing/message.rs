@@ -178,7 +178,8 @@ impl<T> MessageBuilder<T> {
         self
     }
 
-    /// The bytes that [`Message::raw_body`] returns. They are empty by default, and not decoded.
+    /// The bytes that [`Message::raw_body`] returns, and that a decoder sees in
+    /// [`Message::encoded`]. They are empty by default, and not decoded.
     pub fn raw_body(mut self, bytes: impl Into<Bytes>) -> Self {
         self.raw_body = bytes.into();
         self
@@ -199,6 +200,12 @@ impl<T> MessageBuilder<T> {
     /// The `content_type` property.
     pub fn content_type(mut self, content_type: &str) -> Self {
         self.properties = self.properties.with_content_type(short(content_type));
+        self
+    }
+
+    /// The `content_encoding` property.
+    pub fn content_encoding(mut self, encoding: &str) -> Self {
+        self.properties = self.properties.with_content_encoding(short(encoding));
         self
     }
 

@@ -1,14 +1,14 @@
 //! Messages with short strings that are not UTF-8 and with headers nested thousands deep. RabbitMQ
 //! checks neither.
 
-use rehop::Failure;
+use rehop::{Consumer, Decode, DecodeError, Encoded, Failure, Message};
 use rehop_operator::parked::{Filter, ImportRequest, ListRequest};
 use rehop_testing::Publish;
 use serde_json::{Value, json};
 
 use crate::parked::{never, ramp, request};
 use crate::support::raw_amqp::{RawClient, RawMessage, long, short};
-use crate::support::{Fixture, SOON, millis};
+use crate::support::{Fixture, Log, Running, SOON, millis};
 
 const MESSAGE_ID: &[u8] = b"\x8F\xC3\x00\x17";
 const ROUTING_KEY: &[u8] = b"M\xFCller";
@@ -63,6 +63,47 @@ async fn declare_with_spy(fixture: &Fixture) -> (String, String) {
         client.drain(queue, 1, SOON).await.unwrap();
     }
     (shop, spy)
+}
+
+/// Reads everything that a decoder can see.
+struct Everything;
+
+impl Decode<Vec<String>> for Everything {
+    fn decode(&self, encoded: &Encoded<'_>) -> Result<Vec<String>, DecodeError> {
+        let properties = [encoded.kind(), encoded.content_type(), encoded.content_encoding()];
+        let headers = encoded.headers().map(|(name, _)| name.to_owned());
+        let key = encoded.routing_key().to_owned();
+        let properties = properties.into_iter().flatten().map(str::to_owned);
+        Ok(properties.chain([key]).chain(headers).collect())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_decoder_reads_texts_that_are_not_utf_8_by_their_stand_ins() {
+    let fixture = Fixture::new("bytes-decoder").await;
+    let (shop, _) = declare_with_spy(&fixture).await;
+    let mut raw = RawClient::connect(fixture.settings.broker.url.expose()).await;
+    let seen = Log::default();
+    let log = seen.clone();
+    let handler = move |message: Message<Vec<String>>| {
+        log.push(message.body);
+        async { Ok::<_, Failure>(()) }
+    };
+    let consumer = Consumer::new(fixture.queue.clone(), handler).decode(Everything);
+    let run = Running::start(fixture.service().with_consumer(consumer));
+    // All three short strings that a decoder can ask for.
+    let headers = long(&[short(HEADER_NAME), b"t\x01".to_vec()].concat());
+    let properties =
+        [&[0xe0, 0x20][..], &short(b"t\xFF"), &short(b"e\xFF"), &headers, &short(b"k\xFF")]
+            .concat();
+    let message =
+        RawMessage { routing_key: ROUTING_KEY.to_vec(), properties, body: b"hi".to_vec() };
+    raw.publish(&shop, &message).await;
+    let seen = seen.reaches(1).await.remove(0);
+    // A header whose name is not UTF-8 is kept in one of rehop's, with all that is not.
+    let expected = ["k\\xFF", "t\\xFF", "e\\xFF", "M\\xFCller", "rehop-bytes"];
+    assert_eq!(seen, expected);
+    assert_eq!(run.stop().await.handled, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

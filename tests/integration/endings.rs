@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use rehop::{Consumer, Decode, DecodeError, Failure, Message, Raw};
+use rehop::{Consumer, Decode, DecodeError, Encoded, Failure, Message, Raw};
 use serde_json::json;
 
 use crate::support::{Fixture, Log, Running, failures, millis};
@@ -161,12 +161,12 @@ async fn a_body_that_does_not_decode_is_parked_at_once_with_its_bytes_untouched(
 struct Shouting;
 
 impl Decode<String> for Shouting {
-    fn decode(&self, body: &Bytes, content_type: Option<&str>) -> Result<String, DecodeError> {
-        assert_ne!(body.as_ref(), b"panic");
-        if content_type != Some("text/plain") {
+    fn decode(&self, encoded: &Encoded<'_>) -> Result<String, DecodeError> {
+        assert_ne!(encoded.body().as_ref(), b"panic");
+        if encoded.content_type() != Some("text/plain") {
             return Err(DecodeError::new("only text is taken"));
         }
-        let text = String::from_utf8(body.to_vec())
+        let text = String::from_utf8(encoded.body().to_vec())
             .map_err(|error| DecodeError::new(error.utf8_error()))?;
         Ok(text.to_uppercase())
     }

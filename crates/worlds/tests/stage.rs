@@ -9,8 +9,11 @@ use std::time::{Duration, UNIX_EPOCH};
 use bytes::Bytes;
 use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable};
-use rehop::settings::{Order, WaitStrategy};
-use rehop::{Backoff, Consumer, Failure, Message, Outcome, Raw, Reason, Settings};
+use rehop::settings::{Order, Treatment, WaitStrategy};
+use rehop::{
+    Backoff, Classify, Consumer, Failure, FailureEvent, Message, Outcome, Raw, Reason, RetryPolicy,
+    Settings, Verdict,
+};
 use rehop_worlds::{Fate, Stop, World};
 
 const fn secs(secs: u64) -> Duration {
@@ -156,6 +159,112 @@ fn a_message_of_another_program_is_decoded_and_keeps_its_id() {
     assert!(world.settle(secs(60)), "{world:?}");
     assert_eq!(*log.lock().unwrap(), ["Some(\"a\") b\"text\""]);
     assert_eq!((order.as_str(), world.fate(&late)), ("a", Fate::In("orders.parked".to_owned())));
+}
+
+/// What can go wrong in a service of several queues.
+#[derive(Debug, thiserror::Error)]
+enum OrderError {
+    #[error("declined")]
+    Declined,
+    #[error("busy")]
+    Busy,
+}
+
+impl Classify for OrderError {
+    fn classify(&self) -> Verdict {
+        match self {
+            Self::Declined => Verdict::permanent(),
+            Self::Busy => Verdict::transient().after(secs(10)),
+        }
+    }
+}
+
+#[test]
+fn an_error_type_that_the_service_names_decides_in_all_queues_and_inside_other_errors() {
+    let mut world = World::new(11);
+    let process = world.start(|stop| async move {
+        let returned = |_: Message<u32>| async { Err(OrderError::Declined) };
+        let in_context = |order: Message<u32>| async move {
+            let busy = order.attempt() == 1;
+            let error = if busy { OrderError::Busy } else { OrderError::Declined };
+            Err::<(), _>(Failure::from(std::io::Error::other(error)))
+        };
+        rehop::Service::new(&Settings::default())
+            .consumer("orders", returned)
+            .consumer("mails", in_context)
+            .errors::<OrderError>()
+            .with_graceful_shutdown(stop)
+            .await
+    });
+    let (order, mail) = (world.publish("orders", &7), world.publish("mails", &7));
+    assert!(world.settle(secs(3_600)), "{:?}", world.error(process));
+    assert_eq!(world.fate(&order), Fate::In("orders.parked".to_owned()));
+    assert_eq!(world.fate(&mail), Fate::In("mails.parked".to_owned()));
+    assert_eq!((world.deliveries(&order).len(), world.deliveries(&mail).len()), (1, 2));
+}
+
+#[test]
+fn what_the_service_says_of_failures_holds_for_all_queues_that_do_not_say_otherwise() {
+    let (mut world, log) = (World::new(12), Log::default());
+    let (of_all, of_mails) = (log.clone(), log.clone());
+    let process = world.start(move |stop| async move {
+        let fail = |_: Message<u32>| async { Err(std::io::Error::other("no")) };
+        let note = |log: Log, who: &'static str| {
+            move |event: &FailureEvent<'_>| {
+                let class = event.failure.map_or("none", Failure::class).to_owned();
+                log.lock().unwrap().push(format!("{who}: {}, {class}", event.queue));
+            }
+        };
+        let mails = Consumer::new("mails", fail)
+            .classify(|_| Some("of_mails"))
+            .on_failure(note(of_mails, "mails"));
+        let mut settings = Settings::default();
+        settings.retry.delays = Some(Backoff::List(Vec::new()));
+        settings.retry.immediate = Some(0);
+        rehop::Service::new(&settings)
+            .classify(|_| Some("of_all"))
+            .on_failure(note(of_all, "all"))
+            .consumer("orders", fail)
+            .with_consumer(mails)
+            .consumer("texts", |_: Message<String>| async { Ok::<_, Failure>(()) })
+            .with_graceful_shutdown(stop)
+            .await
+    });
+    for queue in ["orders", "mails", "texts"] {
+        world.publish(queue, &7);
+    }
+    assert!(world.settle(secs(60)), "{:?}", world.error(process));
+    let mut log = log.lock().unwrap().clone();
+    log.sort_unstable();
+    assert_eq!(log, ["all: orders, of_all", "all: texts, undecodable", "mails: mails, of_mails"]);
+}
+
+#[test]
+fn a_class_that_the_service_does_not_declare_is_refused_unless_a_queue_declares_it() {
+    let start = |of_mails: Option<&'static str>| {
+        let mut world = World::new(13);
+        let process = world.start(move |stop| async move {
+            let handler = |_: Message<u32>| async { Ok::<_, Failure>(()) };
+            let mut settings = Settings::default();
+            let policy = RetryPolicy::builder().error("declned", Treatment::Permanent);
+            settings.queue_mut("mails").retry = policy.into();
+            let mails = Consumer::new("mails", handler);
+            let mails = match of_mails {
+                Some(class) => mails.classes([class]),
+                None => mails,
+            };
+            rehop::Service::new(&settings)
+                .classes(["declined"])
+                .with_consumer(mails)
+                .with_graceful_shutdown(stop)
+                .await
+        });
+        world.pass(secs(5));
+        world.error(process).map(str::to_owned)
+    };
+    let error = start(None).unwrap();
+    assert!(error.contains("declned") && error.contains("declined, error"), "{error}");
+    assert_eq!(start(Some("declned")), None);
 }
 
 #[test]

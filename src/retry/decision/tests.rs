@@ -7,7 +7,6 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::decode::DecodeError;
 use crate::inputs::inputs;
 use crate::retry::ledger::{Ledger, Wait};
 use crate::wait::ladder::Ladder;
@@ -238,7 +237,7 @@ fn a_transient_failure_is_tried_at_once_then_waits_then_parks() {
 #[test]
 fn a_body_that_does_not_decode_is_parked_whatever_is_left_and_whatever_the_policy_says_of_its_class()
  {
-    let undecodable = || Failure::undecodable(&DecodeError::new("not valid JSON"));
+    let undecodable = || Failure::undecodable(&"not valid JSON");
     let parked = Decision::Park(Reason::Undecodable);
     for ledger in [fresh(), Ledger { deadline: Some(NOW), ..fresh() }, Ledger { hop: 2, ..fresh() }]
     {
