@@ -31,6 +31,7 @@ use async_rs::{Runtime, Tokio};
 use futures_util::Stream;
 use futures_util::io::{AsyncRead, AsyncWrite};
 use lapin::tcp::AsyncTcpStream;
+use tokio::sync::oneshot;
 
 pub(super) use closed_channels::ClosedChannels;
 use frames::FrameRewriter;
@@ -85,13 +86,17 @@ pub(super) struct Transport {
     to_lapin: Buffer,
     /// Rewritten bytes that the socket has not accepted yet.
     to_socket: Buffer,
+    /// Dropped once nothing more comes from the socket.
+    open: Option<oneshot::Sender<()>>,
 }
 
 impl Transport {
-    /// Notes in `closed` why the broker closes channels.
+    /// Notes in `closed` why the broker closes channels, and drops `open` once nothing more comes
+    /// from the socket.
     pub(super) fn new(
         stream: AsyncTcpStream<<Tokio as Reactor>::TcpStream>,
         closed: ClosedChannels,
+        open: oneshot::Sender<()>,
     ) -> Self {
         Self {
             stream,
@@ -100,6 +105,7 @@ impl Transport {
             chunk: vec![0; READ_BYTES].into(),
             to_lapin: Buffer::default(),
             to_socket: Buffer::default(),
+            open: Some(open),
         }
     }
 
@@ -124,8 +130,10 @@ impl AsyncRead for Transport {
         let this = self.get_mut();
         // An incomplete method or header frame yields no bytes, so read on.
         while this.to_lapin.rest().is_empty() && !into.is_empty() {
-            let read = ready!(Pin::new(&mut this.stream).poll_read(context, &mut this.chunk))?;
+            let read = ready!(Pin::new(&mut this.stream).poll_read(context, &mut this.chunk));
+            let read = read.inspect_err(|_| this.open = None)?;
             if read == 0 {
+                this.open = None;
                 return Poll::Ready(Ok(0));
             }
             this.inbound.pass(&this.chunk[..read], &mut this.to_lapin.bytes);
