@@ -89,7 +89,7 @@ async fn a_dead_letter_has_the_priority_of_its_message() {
         subscribe(0, 1, 2, 2),
     ];
     let played = play([queue(0, [exchange, key]), queue(1, [])], steps).await;
-    assert_eq!(played.header("m2", "(priority)"), ["9", "9"]);
+    assert_eq!(played.header("m2", "(priority)")[..2], ["9", "9"]);
 }
 
 #[tokio::test]
