@@ -121,12 +121,12 @@ impl Decode<Vec<u8>> for Raw {
 }
 
 impl Decode<String> for Raw {
-    /// The error says where the text ends that is UTF-8.
+    /// The error says where the valid UTF-8 ends.
     fn decode(&self, encoded: &Encoded<'_>) -> Result<String, DecodeError> {
         match std::str::from_utf8(encoded.body()) {
             Ok(text) => Ok(text.to_owned()),
             Err(error) => Err(DecodeError(format!(
-                "the body is not UTF-8: the first {} bytes are, and what follows is not",
+                "the body is not UTF-8 after its first {} bytes",
                 error.valid_up_to()
             ))),
         }
@@ -167,7 +167,7 @@ mod tests {
     fn a_body_that_is_not_utf_8_is_no_text_and_the_error_does_not_quote_it() {
         assert_eq!(
             decode::<String, _>(Raw, &b"secret\xFFsecret"[..]),
-            Err("the body is not UTF-8: the first 6 bytes are, and what follows is not".to_owned())
+            Err("the body is not UTF-8 after its first 6 bytes".to_owned())
         );
     }
 }

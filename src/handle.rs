@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use crate::clock;
 use crate::consume::inbox::{Flow, QueueIndex};
@@ -92,7 +92,7 @@ impl ServiceHandle {
     ///
     /// It costs no deliveries, unless handlers are so slow that messages have to be handed back. An
     /// ordered queue is [paused](Self::pause) instead: its subscription cannot end while messages
-    /// are held without breaking their order.
+    /// are held without breaking their order. For it, this is in effect once no handler runs.
     ///
     /// # Errors
     ///
@@ -120,8 +120,9 @@ impl ServiceHandle {
     /// # Errors
     ///
     /// When the service has no such queue or has ended, or the number is out of range. Before the
-    /// service runs the upper bound is not known: a number that is too large is then an error of
-    /// the service or, while it connects, as good as the bound.
+    /// service runs, the upper bound is unknown. A number that is too large then makes the service
+    /// fail when it starts; if it is requested while the service connects, the bound applies
+    /// instead.
     pub fn set_concurrency(&self, queue: &str, handlers: u16) -> Result<InEffect, HandleError> {
         let mut state = self.0.until_ended()?;
         let State { queues, intake } = &mut *state;
@@ -137,11 +138,12 @@ impl ServiceHandle {
             tracing::info!(queue, handlers, "changed the concurrency");
         }
         let asked = controlled.concurrency_asked.subscribe();
+        let ended = self.0.ended.clone().cancelled_owned();
         Ok(match running {
             Some((intake, index)) => {
-                InEffect::unless_changed(asked, intake.set_concurrency(index, handlers))
+                InEffect::unless_changed(asked, ended, intake.set_concurrency(index, handlers))
             }
-            None => InEffect::unless_changed(asked, std::future::ready(true)),
+            None => InEffect::unless_changed(asked, ended, std::future::ready(true)),
         })
     }
 
@@ -155,11 +157,12 @@ impl ServiceHandle {
             self.0.status.state(queue).paused(wanted != Wanted::Flowing);
         }
         let asked = controlled.flow_asked.subscribe();
+        let ended = self.0.ended.clone().cancelled_owned();
         let Some((intake, index)) = intake.as_ref().zip(controlled.index) else {
-            return Ok(InEffect::unless_changed(asked, std::future::ready(true)));
+            return Ok(InEffect::unless_changed(asked, ended, std::future::ready(true)));
         };
         intake.set_flow(index, wanted.flow());
-        Ok(InEffect::unless_changed(asked, intake.rested(index)))
+        Ok(InEffect::unless_changed(asked, ended, intake.rested(index)))
     }
 }
 
@@ -202,17 +205,19 @@ impl std::fmt::Debug for ServiceHandle {
 pub struct InEffect(BoxFuture<'static, bool>);
 
 impl InEffect {
-    /// Until a request of the same kind takes its place.
+    /// Until a request of the same kind takes its place, or the service ends.
     fn unless_changed(
         mut asked: watch::Receiver<u64>,
+        ended: WaitForCancellationFutureOwned,
         in_effect: impl Future<Output = bool> + Send + 'static,
     ) -> Self {
         let in_effect = async move {
             tokio::select! {
                 biased;
-                // An error means that the service and its handles are gone.
                 _ = asked.changed() => false,
                 in_effect = in_effect => in_effect,
+                // A handler that blocks its thread may outlive the service.
+                () = ended => false,
             }
         };
         Self(in_effect.boxed())

@@ -114,7 +114,7 @@ pub(crate) struct OfFailures {
 }
 
 impl OfFailures {
-    /// A type that both know is asked as the queue says, because its own types come first.
+    /// Types add up; the rest holds where the queue says nothing.
     fn default_to(&mut self, of_all: &Self) {
         self.errors.extend_from_slice(&of_all.errors);
         self.classify = self.classify.take().or_else(|| of_all.classify.clone());

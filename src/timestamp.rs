@@ -5,9 +5,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-/// A time in whole milliseconds since the Unix epoch, as all of rehop's headers write it, and serde
-/// reads and writes it. It is shown as in RFC 3339, and converts from and to
-/// [`SystemTime`](std::time::SystemTime), which the crates for dates take.
+/// A time in whole milliseconds since the Unix epoch, in rehop's headers and with serde. Displayed
+/// as RFC 3339. Converts to and from [`SystemTime`], which date crates accept.
 ///
 /// ```
 /// use std::time::Duration;
@@ -20,8 +19,8 @@ use serde::{Deserialize, Serialize};
 #[serde(transparent)]
 pub struct Timestamp(i64);
 
-/// The last millisecond of the year 9999: RFC 3339 has no later years, and none before the epoch
-/// are shown by the crate that writes it.
+/// The last millisecond of 9999. RFC 3339 has no later years, and `humantime` writes none before
+/// 1970.
 const LAST_DATE: i64 = 253_402_300_799_999;
 
 impl Timestamp {
@@ -84,7 +83,7 @@ impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             0..=LAST_DATE => humantime::format_rfc3339_millis(SystemTime::from(*self)).fmt(f),
-            millis => write!(f, "{millis} ms after 1970"),
+            millis => write!(f, "{millis} ms since the Unix epoch"),
         }
     }
 }
@@ -119,10 +118,10 @@ mod tests {
             (0, "1970-01-01T00:00:00.000Z"),
             (1_764_304_659_007, "2025-11-28T04:37:39.007Z"),
             (LAST_DATE, "9999-12-31T23:59:59.999Z"),
-            (LAST_DATE + 1, "253402300800000 ms after 1970"),
-            (-7, "-7 ms after 1970"),
-            (i64::MIN, "-9223372036854775808 ms after 1970"),
-            (i64::MAX, "9223372036854775807 ms after 1970"),
+            (LAST_DATE + 1, "253402300800000 ms since the Unix epoch"),
+            (-7, "-7 ms since the Unix epoch"),
+            (i64::MIN, "-9223372036854775808 ms since the Unix epoch"),
+            (i64::MAX, "9223372036854775807 ms since the Unix epoch"),
         ] {
             let timestamp = Timestamp::from_millis(millis);
             assert_eq!(timestamp.to_string(), shown);

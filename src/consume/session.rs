@@ -305,15 +305,16 @@ impl<'a> Session<'a> {
             let problem = format!("{why}; closing the channel, to give back all in its order");
             return Err(self.lost_by(problem.into()));
         }
-        self.hand_back_unstarted();
+        self.hand_back_unstarted(late);
         Ok(())
     }
 
-    fn hand_back_unstarted(&self) {
-        self.hand_back(
-            &self.queue.intake.take_late(self.queue.index),
-            "they waited too long for a handler to start",
-        );
+    fn hand_back_unstarted(&self, late: Late) {
+        let why = match late {
+            Late::Paused => "the queue has been paused for a while",
+            Late::Waited => "they waited too long for a handler to start",
+        };
+        self.hand_back(&self.queue.intake.take_late(self.queue.index), why);
     }
 
     fn hand_back(&self, not_running: &[Taken], why: &str) {

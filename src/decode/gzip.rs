@@ -11,15 +11,15 @@ use crate::message::Encoded;
 /// Unpacks bodies whose content encoding is `gzip`, and gives them to another decoder.
 ///
 /// A body without a content encoding, or with `identity`, goes to the other decoder as it is, so
-/// producers can begin to compress one after the other. A body with another encoding does not
-/// decode, and nor does one that claims to be gzip and is not, or ends too early.
+/// producers can switch to compression one by one. A body with another encoding does not
+/// decode, nor does one that claims to be gzip and is not, or ends too early.
 ///
 /// # Bounds
 ///
 /// A few kilobytes can unpack to gigabytes. So a body that unpacks to more than
 /// [`DEFAULT_LIMIT`](Self::DEFAULT_LIMIT), 16 MiB, does not decode: unpacking ends there, and the
 /// message is parked. [`limit`](Self::limit) sets another limit. Up to `consume.concurrency` of
-/// these bodies are in memory at a time.
+/// these bodies, each taking up to twice its size, are in memory at a time.
 ///
 /// ```
 /// use rehop::{Consumer, Failure, Gzip, Json, Message};

@@ -8,11 +8,11 @@ use super::{Problem, describe};
 const NO_ADDRESS: &str = "failed to lookup address information";
 
 /// How the text ends if the broker may have ended a handshake that took too long.
-const TOO_SLOW: &str = "as RabbitMQ does when that takes longer than handshake_timeout";
+const TOO_SLOW: &str = "which is how RabbitMQ ends one that takes longer than handshake_timeout";
 
 /// The broker, or something on the way, has ended a connection so long after it was there.
 pub(crate) fn in_slow_handshake(error: &lapin::Error, took: Duration) -> Problem {
-    let text = format!("{} {took:.1?} into the handshake, {TOO_SLOW}", describe(error));
+    let text = format!("{} after {took:.1?} of the handshake, {TOO_SLOW}", describe(error));
     Problem::new(text, error.clone())
 }
 
@@ -21,7 +21,7 @@ pub(super) fn advice(problem: &Problem) -> &'static str {
     if problem.to_string().starts_with(NO_ADDRESS) {
         "check the host in broker.url, and the name service of this machine"
     } else if problem.to_string().ends_with(TOO_SLOW) {
-        "find what is slow between the two, or raise handshake_timeout in rabbitmq.conf"
+        "check the port in broker.url, find what is slow on the way to the broker, or raise handshake_timeout in rabbitmq.conf"
     } else {
         "check that it is running, and check broker.url"
     }

@@ -1,4 +1,4 @@
-//! Errors of a service's own that say what becomes of their message.
+//! A service's own errors, which say what becomes of their message.
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -55,6 +55,8 @@ use super::{Failure, Kind};
 /// # let _ = consumer;
 /// ```
 ///
+/// An `anyhow::Error` or `eyre::Report` without a context needs the feature `anyhow` or `eyre`.
+///
 /// What the handler says itself comes first: `Failure::transient(OrderError::Declined)` stays
 /// transient, and a class or a delay that was set by hand stays, too.
 ///
@@ -63,7 +65,7 @@ use super::{Failure, Kind};
 /// `impl From<OrderError> for Failure` does not compile (E0119), because every
 /// [`Error`](std::error::Error) converts into a [`Failure`] already: that is why `?` works on the
 /// errors of all libraries. A conversion cannot ask whether the type also implements a trait, so
-/// the service names the type once. In a test of the handler alone, and where the service shall
+/// the service names the type once. In a test of the handler alone, and where the service should
 /// not name it, use [`Failure::of`].
 pub trait Classify: Error + Send + Sync + 'static {
     /// What becomes of a message whose attempt failed with this error. A panic in it counts as a

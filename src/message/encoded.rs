@@ -51,7 +51,8 @@ impl<'a> Encoded<'a> {
     }
 
     /// The same message with another body, for a decoder that unpacks the body and gives it to
-    /// another decoder. Properties and headers stay, also the content encoding.
+    /// another decoder. Properties and headers stay the same, including the
+    /// content encoding.
     ///
     /// ```
     /// use rehop::bytes::Bytes;

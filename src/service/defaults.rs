@@ -11,13 +11,12 @@ use crate::handler::FailureEvent;
 
 /// # Once for all queues
 ///
-/// These hold for all consumers of the service, in whatever order they are called. A consumer that
-/// says otherwise has its own. There is no default decoder and no default layer: both depend on the
+/// These hold for all consumers of the service, whichever is called first. A consumer's own
+/// `classify`, `classes` or `on_failure` replaces the service's; its `errors` are added. There is no default decoder and no default layer: both depend on the
 /// type that a handler takes, which differs from queue to queue.
 impl Service {
     /// Lets errors of this type say what becomes of their message, in all queues: see
-    /// [`Classify`]. Each call adds a type. A consumer's own types, by [`Consumer::errors`], are
-    /// asked first.
+    /// [`Classify`]. Each call adds a type. Types of [`Consumer::errors`] are known in addition.
     ///
     /// ```
     /// # use rehop::{Classify, Message, Service, Settings, Verdict};

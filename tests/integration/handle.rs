@@ -55,12 +55,12 @@ async fn a_paused_queue_lets_its_handler_end_and_starts_none_while_another_queue
     let paused = handle.pause(&fixture.queue).unwrap();
     let status = handle.status().queues().remove(0);
     assert!(status.is_paused && handle.status().is_ready(), "{status:?}");
-    fixture.publish("second").await;
     fixture.client.publish(Publish::to_queue(&other).body("x")).await.unwrap();
     of_other.reaches(1).await;
     assert_eq!(log.all(), ["first"]);
     gate.add_permits(1);
     assert!(paused.await);
+    fixture.publish("second").await;
     fixture.has_depth(&fixture.queue, 1).await;
     assert_eq!(log.all(), ["first"]);
 

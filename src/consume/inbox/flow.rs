@@ -2,9 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use super::rules::Rules;
-use super::suspicion::is_near_limit;
-
 /// For how long a paused queue's deliveries are kept for a handler. A short pause charges nothing,
 /// and after a longer one other processes have them.
 pub(super) const KEPT_IN_PAUSE: Duration = Duration::from_secs(10);
@@ -46,12 +43,5 @@ pub(crate) enum Late {
 impl Flow {
     pub(super) fn is_paused(self) -> bool {
         matches!(self, Self::Paused { .. })
-    }
-
-    /// For how long a delivery that came back this often may wait for its first handler. One that
-    /// has few charges left is not given back early: 3.10 and 4.0 count that.
-    pub(super) fn start_limit(self, rules: &Rules, redeliveries: u32) -> Duration {
-        let is_kept = !self.is_paused() || is_near_limit(redeliveries, rules.delivery_limit);
-        if is_kept { rules.start_limit } else { rules.start_limit.min(KEPT_IN_PAUSE) }
     }
 }

@@ -113,7 +113,10 @@ impl Session<'_> {
                 () = tokio::time::sleep(CHECK_CHANNEL_EVERY) => {}
             }
             self.check_channel()?;
-            self.hand_back_unstarted();
+            let late = *self.late.borrow();
+            if let Some(late) = late {
+                self.hand_back_unstarted(late);
+            }
         }
     }
 

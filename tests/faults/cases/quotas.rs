@@ -370,12 +370,12 @@ pub(crate) async fn no_queue_at_start(ground: Ground) -> Account {
 /// The broker ends connections whose handshake takes longer than this, until the network is
 /// quicker.
 pub(crate) async fn slow_handshake(ground: Ground) -> Account {
-    let broker = ground.own_broker(|builder| builder.conf("handshake_timeout = 1000")).await;
+    let broker = ground.own_broker(|builder| builder.conf("handshake_timeout = 5000")).await;
     let lab = ground.lab_on("handshake", broker.clone());
     lab.declare().await;
     lab.send(20, Does::Fail(1)).await;
     let proxy = Proxy::start(&lab.admin_url).await.unwrap();
-    proxy.delay(Duration::from_millis(600));
+    proxy.delay(Duration::from_secs(3));
     let mut service = lab.service_with(&lab.behind(&proxy));
     says(&service, "cannot reach the broker").await;
     let log = service.log();

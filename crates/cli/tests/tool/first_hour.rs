@@ -225,7 +225,7 @@ async fn a_handler_that_panics_and_a_body_that_cannot_be_decoded_are_logged_with
     let panicking = Beginner { program: example("failures"), ..beginner };
     let service = panicking.start();
     let client = &panicking.vhost.client;
-    let parked = async || client.depth("failures.orders.parked").await.map(|depth| depth == 6);
+    let parked = async || client.depth("failures.orders.parked").await.map(|depth| depth == 8);
     eventually(SOON, "it is parked, and the others that always fail", parked).await.unwrap();
     service.signal("TERM");
     service.finished().await;

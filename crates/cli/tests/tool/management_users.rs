@@ -100,7 +100,7 @@ async fn whatever_a_management_user_may_not_see_is_said_to_be_unseen_by_each_com
     let host = api.url_without_credentials().trim_start_matches("http://").to_owned();
     let ground = Ground { fixture, management, host };
     ground.says(("", true), &blind(&work, "give it the tag `management`")).await;
-    ground.says(("management", false), &blind(&work, "give it permissions there")).await;
+    ground.says(("management", false), &blind(&work, "give the user permissions there")).await;
     let no_nodes = ["not seen: nodes, their versions and alarms", "give it the tag `monitoring`"];
     for tag in ["management", "policymaker"] {
         ground.says((tag, true), &sighted(&work, &no_nodes)).await;

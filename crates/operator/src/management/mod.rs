@@ -134,7 +134,7 @@ impl Api {
         let body = answer.bytes().await.map_err(|error| failed(describe(&error)))?;
         match status {
             StatusCode::NOT_FOUND if is_hidden(&body) => Err(failed(format!(
-                "virtual host {:?} does not exist, or user {:?} may not see it; give it permissions there",
+                "virtual host {:?} does not exist, or user {:?} may not see it; give the user permissions there",
                 self.vhost, self.user
             ))),
             StatusCode::NOT_FOUND => Ok(None),
@@ -178,7 +178,7 @@ fn unauthorised(user: &str, body: &[u8]) -> String {
     match tags.iter().find(|(said, _)| reason.starts_with(said)) {
         Some((_, tag)) => format!("user {user:?} may not ask for this; give it the tag `{tag}`"),
         None if reason == "User not authorised to access virtual host" => {
-            format!("user {user:?} may not see the virtual host; give it permissions there")
+            format!("user {user:?} may not see the virtual host; give the user permissions there")
         }
         None => format!("it refused user {user:?}; check the user and the password"),
     }
@@ -258,7 +258,7 @@ mod tests {
             ("Not administrator user", "tag `administrator`"),
             ("Not management user", "tag `management`"),
             ("User not authorised to access object", "tag `monitoring`"),
-            ("User not authorised to access virtual host", "give it permissions there"),
+            ("User not authorised to access virtual host", "give the user permissions there"),
             ("Login failed", "check the user and the password"),
             ("Not_Authorized", "check the user and the password"),
         ] {

@@ -91,13 +91,15 @@ impl<T> QueueInbox<T> {
 }
 
 impl<T> Waiting<T> {
-    /// When it has waited too long for a handler. In a pause, what was tried before is kept: it
-    /// would lose its attempts.
+    /// When it has waited too long for a handler. In a pause that is a while after the pause began,
+    /// unless giving it back early would harm it: what has few charges left would lose one on 3.10
+    /// and 4.0, and what was tried before would lose its attempts.
     pub(super) fn late_at(&self, flow: Flow, rules: &Rules) -> Instant {
-        let limit = match self.has_run {
-            true => rules.start_limit,
-            false => flow.start_limit(rules, self.redeliveries.count),
-        };
-        self.since + limit
+        let latest = self.since + rules.start_limit;
+        let is_kept = self.has_run || is_near_limit(self.redeliveries.count, rules.delivery_limit);
+        match flow {
+            Flow::Paused { since } if !is_kept => latest.min(self.since.max(since) + KEPT_IN_PAUSE),
+            _ => latest,
+        }
     }
 }

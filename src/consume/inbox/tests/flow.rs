@@ -54,6 +54,25 @@ fn what_a_paused_queue_holds_goes_back_after_a_while_but_not_what_has_few_charge
 }
 
 #[test]
+fn what_has_long_waited_before_a_pause_is_kept_as_long_as_the_rest() {
+    let (mut inbox, now) = (Inbox::new(0), Instant::now());
+    let queue = inbox.add(RULES);
+    inbox.opened(queue, now);
+    prove(&mut inbox, queue, 40, now);
+    inbox.subscribed(queue, 20, now);
+    for item in 0..10 {
+        inbox.arrive(queue, Some(0), now, item);
+        let _ = started(&mut inbox, now);
+    }
+    (10..13).for_each(|item| inbox.arrive(queue, Some(0), now, item));
+    let pause = now + seconds(60);
+    inbox.set_flow(queue, Flow::Paused { since: pause }, pause);
+    assert_eq!(inbox.late(queue, pause + KEPT_IN_PAUSE - seconds(1)), None);
+    assert_eq!(inbox.late(queue, pause + KEPT_IN_PAUSE), Some(Late::Paused));
+    assert_eq!(inbox.take_late(queue, pause + KEPT_IN_PAUSE), [10, 11, 12]);
+}
+
+#[test]
 fn a_drained_queue_handles_what_it_holds_and_then_rests() {
     let (mut inbox, now) = (Inbox::new(0), Instant::now());
     let queue = inbox.add(RULES);
