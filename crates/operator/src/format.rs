@@ -119,7 +119,10 @@ mod tests {
         assert_eq!(time(Timestamp::from_millis(1_700_000_000_999)), "2023-11-14T22:13:20Z");
         assert_eq!(time(Timestamp::from_millis(253_402_300_799_000)), "9999-12-31T23:59:59Z");
         for millis in [i64::MIN, -1, 253_402_300_800_000, i64::MAX] {
-            assert_eq!(time(Timestamp::from_millis(millis)), format!("{millis} ms"));
+            assert_eq!(
+                time(Timestamp::from_millis(millis)),
+                format!("{millis} ms since the Unix epoch")
+            );
         }
     }
 }
