@@ -76,8 +76,8 @@ impl ServiceHandle {
     /// An ordered queue (`consume.order`) may still be sent up to its prefetch. 10 s after the
     /// pause, and once no handler runs, its channel closes, and everything it holds goes back in
     /// order. Every version counts this for each message; one that waited in the process starts its
-    /// attempts again. If one of them is within two deliveries of its limit, all are kept longer,
-    /// as above.
+    /// attempts again. If one of them is within two deliveries of its limit, all are kept for nearly
+    /// all of `broker.consumer_timeout`.
     ///
     /// # Errors
     ///

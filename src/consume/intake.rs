@@ -122,6 +122,19 @@ impl Intake {
         self.change(|inbox, now| inbox.subscribed(queue, prefetch, now));
     }
 
+    /// Records that the queue's subscriptions are to have this prefetch, unless that is more than
+    /// is wanted by now. In one step, so that a queue of which it was said that it rests is not
+    /// subscribed to.
+    pub(crate) fn subscribe_if_wanted(self: &Arc<Self>, queue: QueueIndex, prefetch: u16) -> bool {
+        self.change(|inbox, now| {
+            let is_wanted = inbox.take(queue, now).prefetch() >= prefetch;
+            if is_wanted {
+                inbox.subscribed(queue, prefetch, now);
+            }
+            is_wanted
+        })
+    }
+
     pub(crate) fn arrive(self: &Arc<Self>, queue: QueueIndex, deliveries: Vec<Taken>) {
         self.change(|inbox, now| {
             for taken in deliveries {

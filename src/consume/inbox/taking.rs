@@ -15,6 +15,16 @@ pub(crate) enum Take {
     Window(u16),
 }
 
+impl Take {
+    /// The prefetch of the subscriptions, all together.
+    pub(crate) fn prefetch(self) -> u16 {
+        match self {
+            Self::One => 0,
+            Self::Window(prefetch) => prefetch,
+        }
+    }
+}
+
 /// What the process knows about what its queues may bring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {

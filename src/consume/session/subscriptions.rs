@@ -11,7 +11,6 @@ use lapin::options::BasicConsumeOptions;
 use super::{Session, WorkQueue};
 use crate::broker::client::Subscription;
 use crate::broker::declare::table;
-use crate::consume::inbox::Take;
 use crate::consume::taken::Taken;
 use crate::error::Error;
 use crate::topology::consumer_arguments;
@@ -31,7 +30,7 @@ impl Session<'_> {
     /// is under way still arrives.
     pub(super) async fn resize(&mut self) -> Result<(), Error> {
         let take = *self.take.borrow_and_update();
-        let wanted = prefetch(take);
+        let wanted = take.prefetch();
         let may_have_more =
             self.subscriptions.streams.len() < self.queue.keeper.scout().most_consumers();
         let change = change(self.subscriptions.prefetch, wanted, may_have_more);
@@ -48,11 +47,10 @@ impl Session<'_> {
         }
         if wanted > self.subscriptions.prefetch {
             self.set_prefetch(wanted - self.subscriptions.prefetch).await?;
-            // A suspect may have started meanwhile.
-            if prefetch(*self.take.borrow()) < wanted {
+            // A suspect may have started meanwhile, or the queue was paused.
+            if !self.queue.intake.subscribe_if_wanted(self.queue.index, wanted) {
                 return Ok(());
             }
-            self.queue.intake.subscribed(self.queue.index, wanted);
             self.subscriptions.prefetch = wanted;
             let stream = self.consume().await?;
             self.subscriptions.streams.push(stream);
@@ -189,14 +187,6 @@ fn change(present: u16, wanted: u16, may_have_more: bool) -> Change {
         Ordering::Greater if may_have_more => Change::Add,
         Ordering::Greater if is_worth_it => Change::Replace,
         Ordering::Greater => Change::None,
-    }
-}
-
-/// The prefetch of the subscriptions, all together.
-fn prefetch(take: Take) -> u16 {
-    match take {
-        Take::One => 0,
-        Take::Window(prefetch) => prefetch,
     }
 }
 

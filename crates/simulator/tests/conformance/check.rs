@@ -41,17 +41,19 @@ impl Bench {
     /// A difference has to show twice: on a busy machine the broker's own timers may be late, which
     /// nobody sees from outside.
     pub(crate) async fn check(&self, script: &Script) -> io::Result<Verdict> {
-        let mut has_differed = false;
+        let mut differed = None;
         for (slow, stretch) in STRETCHES.into_iter().enumerate() {
             let naming = Naming::new(fresh_prefix(), stretch);
             match lockstep::run(script, self.version, &self.address, naming).await? {
                 Outcome::Agreed(seen) => return Ok(Verdict::Same { slow, seen }),
-                Outcome::Diverged(pairs) if has_differed => return Ok(Verdict::Different(pairs)),
-                Outcome::Diverged(_) => has_differed = true,
+                Outcome::Diverged(pairs) if differed.is_some() => {
+                    return Ok(Verdict::Different(pairs));
+                }
+                Outcome::Diverged(pairs) => differed = Some(pairs),
                 Outcome::TooSlow => {}
             }
         }
-        Ok(Verdict::TooSlow)
+        Ok(differed.map_or(Verdict::TooSlow, Verdict::Different))
     }
 
     /// Takes out steps for as long as the two sides still differ.

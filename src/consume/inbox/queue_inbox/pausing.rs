@@ -83,10 +83,9 @@ impl<T> QueueInbox<T> {
         if self.flow.is_paused() && self.rules.line == Line::Free {
             return is_now(self.late_in_pause_at()).then_some(Late::Paused);
         }
-        if is_now(self.late_at()) {
-            return Some(Late::Waited);
-        }
-        is_now(self.closes_at()).then_some(Late::Paused)
+        let is_paused = self.flow.is_paused() && self.running() == 0;
+        let late = if is_paused { Late::Paused } else { Late::Waited };
+        is_now(self.goes_back_at()).then_some(late)
     }
 }
 

@@ -140,7 +140,7 @@ fn an_ordered_queue_keeps_what_has_few_charges_left() {
     (0..3).for_each(|item| inbox.arrive(queue, Some(8), now, item));
     inbox.set_flow(queue, Flow::Paused { since: now }, now);
     assert_eq!(inbox.late(queue, now + KEPT_IN_PAUSE), None);
-    assert_eq!(inbox.late(queue, now + RULES.start_limit), Some(Late::Waited));
+    assert_eq!(inbox.late(queue, now + RULES.start_limit), Some(Late::Paused));
 }
 
 #[test]
