@@ -93,7 +93,7 @@ pub(super) async fn open(
 }
 
 /// How long lapin may take to say why the stream has ended.
-const TELLS_WITHIN: Duration = Duration::from_secs(5);
+const TELLS_WITHIN: Duration = Duration::from_secs(1);
 
 /// What lapin says of its handshake. If the stream ends early in it, lapin may say nothing (4.12;
 /// seen with 3.10 and 4.0), so that the whole limit would pass.

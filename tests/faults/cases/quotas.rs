@@ -370,17 +370,16 @@ pub(crate) async fn no_queue_at_start(ground: Ground) -> Account {
 /// The broker ends connections whose handshake takes longer than this, until the network is
 /// quicker.
 pub(crate) async fn slow_handshake(ground: Ground) -> Account {
-    let broker = ground.own_broker(|builder| builder.conf("handshake_timeout = 5000")).await;
+    let broker = ground.own_broker(|builder| builder.conf("handshake_timeout = 2000")).await;
     let lab = ground.lab_on("handshake", broker.clone());
     lab.declare().await;
     lab.send(20, Does::Fail(1)).await;
     let proxy = Proxy::start(&lab.admin_url).await.unwrap();
-    proxy.delay(Duration::from_secs(3));
+    proxy.delay(Duration::from_millis(1_200));
     let mut service = lab.service_with(&lab.behind(&proxy));
-    says(&service, "cannot reach the broker").await;
+    says(&service, "raise handshake_timeout in rabbitmq.conf").await;
     let log = service.log();
     assert!(!log.contains("password"), "{log}");
-    assert!(log.contains("raise handshake_timeout in rabbitmq.conf"), "it names the limit: {log}");
     proxy.delay(Duration::ZERO);
     lab.recovers(SOON).await;
     lab.settled(SOON).await;
