@@ -99,7 +99,9 @@ async fn a_decoder_reads_texts_that_are_not_utf_8_by_their_stand_ins() {
     let message =
         RawMessage { routing_key: ROUTING_KEY.to_vec(), properties, body: b"hi".to_vec() };
     raw.publish(&shop, &message).await;
-    let seen = seen.reaches(1).await.remove(0);
+    let mut seen = seen.reaches(1).await.remove(0);
+    // 3.10 adds its count of deliveries.
+    seen.retain(|text| !text.starts_with("x-"));
     // A header whose name is not UTF-8 is kept in one of rehop's, with all that is not.
     let expected = ["k\\xFF", "t\\xFF", "e\\xFF", "M\\xFCller", "rehop-bytes"];
     assert_eq!(seen, expected);
