@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lapin::types::ShortString;
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
@@ -46,6 +46,9 @@ pub(crate) struct QueueContext {
     pub(crate) receipts: Receipts,
     /// Whether settling has to wait, because the queue's subscriptions are about to end.
     pub(crate) settling_waits: watch::Receiver<bool>,
+    /// Held by the first of those that wait for it, so that they go on in the order in which they
+    /// came. A watch alone wakes them in any order.
+    settling_turn: Mutex<()>,
     /// Cancelled when the service stops and nothing that goes back now can come here again: the
     /// subscription has ended or, in an ordered queue, nothing goes back before the channel closes.
     /// From then on, a copy that is refused is given up.
@@ -154,6 +157,7 @@ impl QueueContext {
             publishing: publishing.clone(),
             receipts: receipts.clone(),
             settling_waits,
+            settling_turn: Mutex::new(()),
             stopping: CancellationToken::new(),
             left: watch::Sender::new(0),
             summary: summary.clone(),
@@ -173,7 +177,11 @@ impl QueueContext {
             // Boxed, because it is rare and the task of a delivery should stay small. Bounded,
             // because a broker that does not answer must not make duplicates of all that could
             // still be settled.
-            let _ = Box::pin(timeout(LONGEST_ENDING, waits.wait_for(|waits| !waits))).await;
+            let settleable = async {
+                let _turn = self.settling_turn.lock().await;
+                let _ = waits.wait_for(|waits| !waits).await;
+            };
+            let _ = Box::pin(timeout(LONGEST_ENDING, settleable)).await;
         }
     }
 
