@@ -277,16 +277,15 @@ impl<T> QueueInbox<T> {
         T: Fingerprint,
     {
         let Running { subscription, redeliveries, is_suspect, says, place, .. } = *running;
-        let (since, has_run, place_in_line) = (due, true, None);
         let waiting = Waiting {
             item,
             redeliveries,
             subscription,
-            since,
+            since: due,
             is_suspect,
-            has_run,
+            has_run: true,
             says,
-            place: place_in_line,
+            place: None,
         };
         if let Some(place) = place {
             return self.lines.hold(place, waiting, due);
