@@ -33,7 +33,7 @@ use crate::decode::Decode;
 use crate::error::Error;
 use crate::handle::{Controls, EndsOnDrop, ServiceHandle};
 use crate::handler::{AnyHandler, Handler};
-use crate::publish::CopyPublisher;
+use crate::publish::{self, CopyPublisher};
 use crate::pulse;
 use crate::settings::{QueueConfig, Resolved, Settings, SettingsError};
 use crate::shutdown::Shutdown;
@@ -170,10 +170,12 @@ impl Service {
         let settings = &resolved.settings;
         let names = Names::new(&settings.namespace);
         let plans = plan(&resolved, consumers, &controls.0)?;
+        let configs: Vec<_> = plans.iter().map(|(config, _)| config.clone()).collect();
+        let exchanges = topology::copies_go_to(&names, &configs);
         let mut requested = stop_request(shutdown, &controls.0);
         let reach = async {
             consuming.start().await?;
-            publishing.start().await
+            publish::lanes_fit(&*publishing.start().await?, exchanges.len())
         };
         tokio::select! {
             biased;
@@ -182,9 +184,11 @@ impl Service {
                 tokio::join!(consuming.close(), publishing.close());
                 return Ok(Summary::default());
             }
-            reached = reach => drop(reached?),
+            reached = reach => if let Err(error) = reached {
+                tokio::join!(consuming.close(), publishing.close());
+                return Err(error);
+            },
         }
-        let configs: Vec<_> = plans.iter().map(|(config, _)| config.clone()).collect();
         let instruments = Instruments::new();
         let keeper = Arc::new(Keeper::new(
             scout.clone(),
@@ -192,7 +196,6 @@ impl Service {
             topology::shared(&names, &configs),
             configs.iter().map(|config| topology::own(&names, config)).collect(),
         ));
-        let exchanges = topology::copies_go_to(&names, &configs);
         let retried = instruments.clone();
         let retried = move |exchange: &str| retried.publish_retried(exchange);
         let (publisher, publishing_task) =

@@ -24,6 +24,24 @@ mod upkeep;
 
 pub(crate) use copy_publisher::CopyPublisher;
 
+use crate::broker::client::Connection;
+use crate::error::{Error, Limit, Problem};
+
+/// Whether each of the exchanges that copies go to can have its lane on this connection. Copies use
+/// no other connection, so those of an exchange without a lane would wait for ever.
+pub(crate) fn lanes_fit(connection: &dyn Connection, exchanges: usize) -> Result<(), Error> {
+    let most = connection.channel_max();
+    // 0: the broker sets no limit.
+    if most == 0 || exchanges <= usize::from(most) {
+        return Ok(());
+    }
+    Err(Error::Limit {
+        what: format!("opening a channel for each of the {exchanges} exchanges that copies go to"),
+        limit: Limit::ConnectionChannels,
+        problem: Problem::from(format!("A connection may have {most}")),
+    })
+}
+
 /// Why a copy was not published.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NotPublished {

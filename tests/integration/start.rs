@@ -191,6 +191,25 @@ async fn an_unknown_virtual_host_is_reported_at_once() {
     assert!(error.to_string().contains("nowhere"), "{error}");
 }
 
+/// Copies go to two exchanges: to wait, and to be parked.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_may_have_too_few_channels_for_copies_is_refused_with_both_numbers() {
+    let mut fixture = Fixture::new("lanes").await;
+    let url = fixture.settings.broker.url.expose().to_owned();
+    fixture.settings.broker.url = Secret::from(format!("{url}?channel_max=1"));
+    let error = fixture.start_error().await;
+    assert!(matches!(&error, Error::Limit { .. }), "{error}");
+    let error = error.to_string();
+    for said in ["each of the 2 exchanges", "raise channel_max in rabbitmq.conf", "may have 1"] {
+        assert!(error.contains(said), "{said}: {error}");
+    }
+    fixture.settings.broker.url = Secret::from(format!("{url}?channel_max=2"));
+    let run = fixture.serve_always(Err(Failure::permanent("no"))).await;
+    fixture.client.publish(fixture.to_queue()).await.unwrap();
+    fixture.drain_parked(1).await;
+    run.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_missing_permission_is_an_error_that_names_what_it_was_for() {
     if Broker::shared().await.management_url().is_none() {
