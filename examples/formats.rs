@@ -31,7 +31,7 @@ struct Protobuf;
 impl Decode<Event> for Protobuf {
     fn decode(&self, encoded: &Encoded<'_>) -> Result<Event, DecodeError> {
         let order = Order::decode(encoded.body().clone()).map_err(DecodeError::new);
-        match encoded.kind() {
+        match encoded.message_type() {
             Some("shop.Ordered") => order.map(Event::Ordered),
             Some("shop.Cancelled") => order.map(Event::Cancelled),
             _ => Err(DecodeError::new("the type is neither shop.Ordered nor shop.Cancelled")),
@@ -44,7 +44,7 @@ struct ByType;
 
 impl Decode<Event> for ByType {
     fn decode(&self, encoded: &Encoded<'_>) -> Result<Event, DecodeError> {
-        match encoded.kind() {
+        match encoded.message_type() {
             Some("ordered") => Json.decode(encoded).map(Event::Ordered),
             Some("cancelled") => Json.decode(encoded).map(Event::Cancelled),
             _ => Err(DecodeError::new("the type is neither ordered nor cancelled")),
@@ -130,9 +130,9 @@ async fn publish(publisher: &Publisher) -> Result<(), Box<dyn std::error::Error>
     let [protobuf, types, schemas, cloud, gzip] =
         QUEUES.map(|queue| move || Publish::to_queue(queue));
     let order = Order { id: 7 }.encode_to_vec();
-    publisher.publish(protobuf().bytes(order.clone()).kind("shop.Cancelled")).await?;
-    publisher.publish(types().bytes(JSON).kind("ordered")).await?;
-    publisher.publish(types().bytes(JSON).kind("lost")).await?; // parked: its type is unknown
+    publisher.publish(protobuf().bytes(order.clone()).message_type("shop.Cancelled")).await?;
+    publisher.publish(types().bytes(JSON).message_type("ordered")).await?;
+    publisher.publish(types().bytes(JSON).message_type("lost")).await?; // parked: its type is unknown
     let by_id = |id: u8, value: &[u8]| Bytes::from([&[0, 0, 0, 0, id], value].concat());
     publisher.publish(schemas().bytes(by_id(1, JSON.as_bytes()))).await?;
     publisher.publish(schemas().bytes(by_id(2, &order))).await?;

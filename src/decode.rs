@@ -32,7 +32,7 @@ pub use gzip::Gzip;
 ///
 /// impl Decode<Event> for ByType {
 ///     fn decode(&self, encoded: &Encoded<'_>) -> Result<Event, DecodeError> {
-///         match encoded.kind() {
+///         match encoded.message_type() {
 ///             Some("ordered") => Json.decode(encoded).map(Event::Ordered),
 ///             Some("cancelled") => Json.decode(encoded).map(Event::Cancelled),
 ///             _ => Err(DecodeError::new("the type is neither ordered nor cancelled")),
@@ -40,7 +40,7 @@ pub use gzip::Gzip;
 ///     }
 /// }
 ///
-/// let cancelled = message(()).kind("cancelled").raw_body(r#"{"id": 7}"#).build();
+/// let cancelled = message(()).message_type("cancelled").raw_body(r#"{"id": 7}"#).build();
 /// assert!(matches!(ByType.decode(&cancelled.encoded()), Ok(Event::Cancelled(Order { id: 7 }))));
 /// ```
 ///

@@ -222,7 +222,7 @@ impl<T> Message<T> {
     }
 
     /// The `type` property.
-    pub fn kind(&self) -> Option<&str> {
+    pub fn message_type(&self) -> Option<&str> {
         text(self.properties().kind())
     }
 

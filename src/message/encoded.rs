@@ -24,7 +24,7 @@ use super::text;
 ///     fn decode(&self, encoded: &Encoded<'_>) -> Result<f64, DecodeError> {
 ///         let number = std::str::from_utf8(encoded.body()).map_err(DecodeError::new)?;
 ///         let number: f64 = number.parse().map_err(DecodeError::new)?;
-///         match encoded.kind() {
+///         match encoded.message_type() {
 ///             Some("metres") => Ok(number),
 ///             Some("feet") => Ok(number * 0.3048),
 ///             _ => Err(DecodeError::new("the type is neither metres nor feet")),
@@ -32,7 +32,7 @@ use super::text;
 ///     }
 /// }
 ///
-/// let ten_feet = message(()).raw_body("10").kind("feet").build();
+/// let ten_feet = message(()).raw_body("10").message_type("feet").build();
 /// assert_eq!(Metres.decode(&ten_feet.encoded())?, 3.048);
 /// # Ok::<(), DecodeError>(())
 /// ```
@@ -87,7 +87,7 @@ impl<'a> Encoded<'a> {
     }
 
     /// The `type` property.
-    pub fn kind(&self) -> Option<&'a str> {
+    pub fn message_type(&self) -> Option<&'a str> {
         text(self.properties.kind())
     }
 
@@ -137,7 +137,7 @@ mod tests {
     fn a_decoder_sees_the_body_the_properties_the_headers_and_where_the_message_was_sent() {
         let message = message(())
             .raw_body("seven")
-            .kind("order")
+            .message_type("order")
             .content_type("text/plain")
             .content_encoding("identity")
             .header("tries", 3)
@@ -146,7 +146,10 @@ mod tests {
             .hop(2)
             .build();
         let encoded = message.encoded();
-        assert_eq!((encoded.body().as_ref(), encoded.kind()), (&b"seven"[..], Some("order")));
+        assert_eq!(
+            (encoded.body().as_ref(), encoded.message_type()),
+            (&b"seven"[..], Some("order"))
+        );
         assert_eq!(
             (encoded.content_type(), encoded.content_encoding()),
             (Some("text/plain"), Some("identity"))
@@ -161,11 +164,11 @@ mod tests {
 
     #[test]
     fn another_body_leaves_the_rest_as_it_was() {
-        let message = message(()).raw_body("packed").kind("order").queue("orders").build();
+        let message = message(()).raw_body("packed").message_type("order").queue("orders").build();
         let unpacked = Bytes::from_static(b"unpacked");
         let encoded = message.encoded().with_body(&unpacked);
         assert_eq!(
-            (encoded.body(), encoded.kind(), encoded.queue()),
+            (encoded.body(), encoded.message_type(), encoded.queue()),
             (&unpacked, Some("order"), "orders")
         );
     }

@@ -38,7 +38,7 @@ pub struct Publish {
     content_encoding: Option<String>,
     correlation_id: Option<String>,
     reply_to: Option<String>,
-    kind: Option<String>,
+    message_type: Option<String>,
     app_id: Option<String>,
     priority: Option<u8>,
     deadline: Option<Timestamp>,
@@ -60,7 +60,7 @@ impl Publish {
             content_encoding: None,
             correlation_id: None,
             reply_to: None,
-            kind: None,
+            message_type: None,
             app_id: None,
             priority: None,
             deadline: None,
@@ -121,8 +121,8 @@ impl Publish {
     }
 
     /// The `type` property.
-    pub fn kind(mut self, kind: impl Into<String>) -> Self {
-        self.kind = Some(kind.into());
+    pub fn message_type(mut self, message_type: impl Into<String>) -> Self {
+        self.message_type = Some(message_type.into());
         self
     }
 
@@ -200,7 +200,7 @@ impl Publish {
             ("the content encoding", self.content_encoding, BasicProperties::with_content_encoding),
             ("the correlation id", self.correlation_id, BasicProperties::with_correlation_id),
             ("the queue to reply to", self.reply_to, BasicProperties::with_reply_to),
-            ("the type", self.kind, BasicProperties::with_type),
+            ("the type", self.message_type, BasicProperties::with_type),
             ("the application's id", self.app_id, BasicProperties::with_app_id),
         ];
         for (what, text, set) in texts {
@@ -280,7 +280,7 @@ mod tests {
             Publish::to_queue("orders").header("traceparent", "old").header("tracestate", "old");
         let message = message.header("baggage", "old").header("tenant", "a");
         let message =
-            message.json(&7).unwrap().deadline(NOW + Duration::from_secs(1)).kind("Order");
+            message.json(&7).unwrap().deadline(NOW + Duration::from_secs(1)).message_type("Order");
         let message =
             message.content_encoding("gzip").reply_to("answers").app_id("shop").priority(9);
         let id = message.id().to_owned();

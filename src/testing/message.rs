@@ -210,8 +210,8 @@ impl<T> MessageBuilder<T> {
     }
 
     /// The `type` property.
-    pub fn kind(mut self, kind: &str) -> Self {
-        self.properties = self.properties.with_type(short(kind));
+    pub fn message_type(mut self, message_type: &str) -> Self {
+        self.properties = self.properties.with_type(short(message_type));
         self
     }
 
@@ -316,7 +316,7 @@ mod tests {
             .message_id("id")
             .correlation_id("correlation")
             .content_type("text/plain")
-            .kind("order")
+            .message_type("order")
             .reply_to("answers")
             .raw_body("seven")
             .header("tries", 3)
@@ -332,7 +332,7 @@ mod tests {
             (built.correlation_id(), built.content_type()),
             (Some("correlation"), Some("text/plain"))
         );
-        assert_eq!((built.kind(), built.reply_to()), (Some("order"), Some("answers")));
+        assert_eq!((built.message_type(), built.reply_to()), (Some("order"), Some("answers")));
         assert_eq!(built.raw_body(), "seven");
         assert_eq!(built.header("tries"), Some(HeaderValue::Int(3)));
         assert_eq!(built.header("lang"), Some(HeaderValue::Text("en")));

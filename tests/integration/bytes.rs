@@ -70,7 +70,8 @@ struct Everything;
 
 impl Decode<Vec<String>> for Everything {
     fn decode(&self, encoded: &Encoded<'_>) -> Result<Vec<String>, DecodeError> {
-        let properties = [encoded.kind(), encoded.content_type(), encoded.content_encoding()];
+        let properties =
+            [encoded.message_type(), encoded.content_type(), encoded.content_encoding()];
         let headers = encoded.headers().map(|(name, _)| name.to_owned());
         let key = encoded.routing_key().to_owned();
         let properties = properties.into_iter().flatten().map(str::to_owned);

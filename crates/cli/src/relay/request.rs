@@ -30,7 +30,7 @@ impl Headers {
             ("rehop-message-id", message.message_id()),
             ("rehop-correlation-id", message.correlation_id()),
             ("rehop-reply-to", message.reply_to()),
-            ("rehop-type", message.kind()),
+            ("rehop-type", message.message_type()),
             ("rehop-app-id", message.app_id()),
             ("rehop-user-id", message.user_id()),
             ("rehop-attempt", Some(attempt.as_str())),
