@@ -13,7 +13,7 @@ use super::endpoint::{Endpoint, status};
 use super::process::Tool;
 use crate::support::{Fixture, Running, SOON};
 
-async fn get(address: &str, path: &str) -> Result<(u16, String), String> {
+pub(crate) async fn get(address: &str, path: &str) -> Result<(u16, String), String> {
     request(address, "GET", path).await.map_err(|error| error.to_string())
 }
 

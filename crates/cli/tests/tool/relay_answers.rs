@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use super::endpoint::class;
+use rehop_testing::{Port, eventually};
+
+use super::endpoint::{Arrived, Endpoint, class, status};
 use super::hostile::{Connection, Hostile, OK};
+use super::monitoring::get;
 use super::process::{Tool, variables};
-use crate::support::{Fixture, millis};
+use crate::support::{Fixture, SOON, millis};
 
 const PAGE: &str = include_str!("../../deploy/endpoint.md");
 
@@ -87,6 +90,8 @@ fn handled() -> Vec<Row> {
 /// With the class of the failure.
 fn tried_again() -> Vec<(Row, &'static str)> {
     let huge = ok_with(&format!("x: {}\r\n", "y".repeat(1 << 19)));
+    let too_many =
+        |headers| format!("HTTP/1.1 429 x\r\n{headers}content-length: 0\r\n\r\n").into_bytes();
     let fraction = b"HTTP/1.1 503 x\r\nretry-after: 1.5\r\ncontent-length: 0\r\n\r\n".to_vec();
     let unavailable = b"HTTP/1.1 503 x\r\ncontent-length: 0\r\n\r\n".to_vec();
     vec![
@@ -120,14 +125,19 @@ fn tried_again() -> Vec<(Row, &'static str)> {
             ),
             "http_connection",
         ),
-        (("answers 429 or 503 without Retry-After", unavailable, Then::Waits), "http_503"),
+        (("answers 503 without Retry-After", unavailable, Then::Waits), "http_503"),
+        (("answers 429 without Retry-After", too_many(""), Then::Waits), "http_429"),
+        (
+            ("sends a `Retry-After` of nonsense, or a fraction: ignored", fraction, Then::Waits),
+            "http_503",
+        ),
         (
             (
-                "sends a `Retry-After` of nonsense, a fraction, or less than zero: ignored",
-                fraction,
+                "sends a `Retry-After` of less than zero: ignored",
+                too_many("retry-after: -1\r\n"),
                 Then::Waits,
             ),
-            "http_503",
+            "http_429",
         ),
     ]
 }
@@ -146,11 +156,19 @@ fn parked() -> Vec<(Row, &'static str)> {
         ),
         (
             (
-                "redirects, with any 3xx: not followed",
+                "redirects with 307: not followed",
                 status("307 x\r\nlocation: /elsewhere"),
                 Then::Waits,
             ),
             "http_307",
+        ),
+        (
+            (
+                "redirects with 303, or another 3xx: not followed",
+                status("303 x\r\nlocation: /elsewhere"),
+                Then::Waits,
+            ),
+            "http_303",
         ),
         (("answers with an unknown status", status("999 x"), Then::Waits), "http_999"),
     ]
@@ -367,13 +385,38 @@ async fn of_the_url_only_scheme_host_and_port_are_ever_said() {
     })
     .await;
     let to = closing.url.replace("http://", "http://hunter1:hunter2@") + "hunter3?hunter4";
-    let relay = fixture.relay(&to, &["-vv"]).await;
+    let collector = Endpoint::start(|_| async { status(200) }).await;
+    let mut environment = variables(&fixture.settings);
+    environment.push(("OTEL_EXPORTER_OTLP_ENDPOINT".to_owned(), collector.url.clone()));
+    let port = Port::claim().unwrap();
+    let address = port.address().to_string();
+    let arguments = ["relay", "--queue", &fixture.queue, "--to", &to, "-vv", "--listen", &address];
+    let relay = Tool::start(&arguments, environment);
+    relay.consumes().await;
     fixture.publish("").await;
     let parked = fixture.drain_parked(1).await.remove(0);
+    let exported = async || match &collector.arrived()[..] {
+        all if all.iter().any(is_of_an_attempt) => Ok(true),
+        all => Err(format!("{:?}", all.iter().map(|it| &it.path).collect::<Vec<_>>())),
+    };
+    eventually(SOON, "the attempt's span is exported", exported).await.unwrap();
+    let (_, metrics) = get(&address, "/metrics").await.unwrap();
+    let (_, readiness) = get(&address, "/readyz").await.unwrap();
     let stopped = relay.stop().await;
-    let said = format!("{}{}{:?}", stopped.out, stopped.err, parked.headers);
+    let mut said = format!("{}{}{:?}", stopped.out, stopped.err, parked.headers);
     assert!(said.contains(&format!(" to {}***", closing.url)), "{said}");
+    said += &metrics;
+    said += &readiness;
+    for exported in collector.arrived() {
+        said += &String::from_utf8_lossy(&exported.body);
+    }
     assert!(!said.contains("hunter"), "{said}");
+}
+
+/// Whether an exporter has sent the span of an attempt, whose text OTLP carries as it is.
+fn is_of_an_attempt(sent: &Arrived) -> bool {
+    let body = String::from_utf8_lossy(&sent.body);
+    sent.path.ends_with("/v1/traces") && body.contains("http_connection")
 }
 
 /// A name has several addresses, and a proxy is no business of a relay beside its endpoint.
