@@ -176,6 +176,35 @@ fn an_innocent_message_that_is_parked_beside_poison_is_noticed() {
     assert!(broken(&scenario, &outcome).contains(&Promise::PoisonIsParkedAlone));
 }
 
+/// Beside a message that kills, one that fails came back three times before its first attempt and
+/// twice after its wait. It may be tried four times at once, before its wait and after it.
+#[test]
+fn a_message_that_fails_may_be_parked_beside_poison_once_deaths_have_used_up_its_attempts() {
+    let mut scenario = scenario();
+    let queue = &mut scenario.queues[0];
+    (queue.strategy, queue.order, queue.immediate) = (WaitStrategy::Tiers, Order::None, 3);
+    let fails = AttemptPlan { runs: Duration::ZERO, ends: AttemptEnd::Requeues };
+    scenario.messages[0].attempts[0].ends = AttemptEnd::Kills;
+    scenario.messages[1].attempts.splice(..0, [fails; 3]);
+    let nth = |at, attempt, number, waits| {
+        let (attempt, process, queued) = (AttemptId(attempt), PROCESS, Vec::new());
+        let event = Happened::Began { attempt, process, message: 1, number, waits, queued };
+        [happened(at, event), ended(at, attempt.0, AttemptEnd::Requeues)]
+    };
+    let parked = |last: Option<[Recorded; 2]>| {
+        let mut events = events();
+        let attempts = [nth(3, 1, 4, 0), nth(6, 2, 7, 1)].into_iter().chain(last);
+        events.splice(2..7, attempts.flatten());
+        let view = |name: &str| QueueView { ready: vec![name.to_owned()], ..Default::default() };
+        let mut outcome = outcome(events);
+        outcome.queues = BTreeMap::from([("orders.parked".to_owned(), view("1"))]);
+        outcome.queues.insert("orders.stray".to_owned(), view("0"));
+        broken(&scenario, &outcome)
+    };
+    assert_eq!(parked(Some(nth(7, 3, 8, 1))), []);
+    assert_eq!(parked(None), [Promise::PoisonIsParkedAlone], "it may be tried once more");
+}
+
 #[test]
 fn two_handlers_where_one_may_run_are_too_many() {
     breaks(Promise::ConcurrencyIsKept, |_, events| events.swap(3, 5));

@@ -48,8 +48,10 @@
 //! messages and 10 messages that kill their process within 2 s of their start, prefetch 1 to 200, a
 //! delivery limit of 5 to 12 and `immediate` at most the limit less 3, at most 3 ms from a broker
 //! that brings each delivery from its queue to its channel within 1 ms, no lost channels, and no
-//! waits in the process. No other message was parked in any world that was tried (`make worlds`),
-//! and none was held for longer than the broker's ack timeout.
+//! waits in the process. The broker parked no other message in any world that was tried (`make
+//! worlds`), and none was held for longer than its ack timeout. A policy parked some that fail:
+//! each charge uses up an immediate attempt, so where deaths charge a message before and after its
+//! waits, one attempt before each wait and one after the last are all that is certain.
 //!
 //! In other worlds channels are lost, messages wait in their process, queues are ordered, and the
 //! broker refuses copies for longer than its ack timeout: there each message ends, and none of an

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rehop::settings::{Order, WaitStrategy};
 use rehop_simulator::Version;
 
-use super::{Checker, TOLERANCE};
+use super::{Attempt, Checker, TOLERANCE};
 use crate::network::Conditions;
 use crate::run::Outcome;
 use crate::scenario::{
@@ -62,6 +62,26 @@ impl Checker<'_> {
             .iter()
             .any(|attempt| attempt.ends != AttemptEnd::Succeeds);
         fails && self.queue_of(message).strategy == WaitStrategy::Native
+    }
+
+    /// Whether the message has failed as often as its policy allows. Each death of its process uses
+    /// up an immediate attempt, so that all it is sure of is one attempt before each wait and one
+    /// after the last. It has had these, and came back after the last wait more often than it may be
+    /// tried at once. Then its policy has parked it, and not the broker's limit.
+    pub(super) fn has_used_up_attempts(&self, message: usize) -> bool {
+        let queue = self.queue_of(message);
+        let waits = u32::try_from(queue.delays.len()).unwrap_or(u32::MAX);
+        let numbers = |waits: u32| {
+            let attempts = self.attempts.values();
+            let of = move |attempt: &&Attempt| attempt.message == message && attempt.waits == waits;
+            attempts.filter(of).map(|attempt| attempt.number)
+        };
+        // Attempts count on after a wait. With a duplicate of the message, the earliest counts.
+        let before = waits.checked_sub(1).map_or(Some(0), |waits| numbers(waits).min());
+        let returns = || Some(numbers(waits).max()?.saturating_sub(before?));
+        let endings = self.endings.get(&message);
+        let has_failed = endings.and_then(|endings| endings.last()) == Some(&AttemptEnd::Requeues);
+        has_failed && returns().is_some_and(|returns| returns > queue.immediate)
     }
 
     /// Whether one that kills comes before this message in its line of an ordered queue that holds

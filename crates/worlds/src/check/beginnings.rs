@@ -15,7 +15,7 @@ const SOON: Duration = Duration::from_secs(60);
 
 impl Checker<'_> {
     pub(super) fn began(&mut self, at: Time, id: AttemptId, attempt: Attempt) {
-        let Attempt { process, message, waits } = attempt;
+        let Attempt { process, message, waits, .. } = attempt;
         if let Some(asked) = self.lives.get(&process).and_then(|life| life.asked_to_stop)
             && at > asked + TOLERANCE
         {

@@ -38,7 +38,9 @@ impl Checker<'_> {
             .sum();
         let ends = handled + discarded + left;
         let is_alone = self.is_innocent(message) && !self.may_use_up_attempts(message);
-        if left > 0 && is_alone && self.is_of_poison() && !self.is_behind_poison(message) {
+        let is_parked_beside_poison =
+            left > 0 && is_alone && self.is_of_poison() && !self.is_behind_poison(message);
+        if is_parked_beside_poison && !self.has_used_up_attempts(message) {
             let what = format!("message {message} kills no process, and was parked");
             self.broken(at, Promise::PoisonIsParkedAlone, what);
         }

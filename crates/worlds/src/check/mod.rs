@@ -106,6 +106,8 @@ pub fn check(scenario: &Scenario, outcome: &Outcome) -> Vec<Violation> {
 struct Attempt {
     process: Process,
     message: usize,
+    /// What the service calls it.
+    number: u32,
     waits: u32,
 }
 
@@ -202,7 +204,7 @@ impl<'a> Checker<'a> {
             }
             Happened::Began { attempt, process, message, number, waits, ref queued } => {
                 self.check_order(at, message, queued);
-                self.began(at, attempt, Attempt { process, message, waits });
+                self.began(at, attempt, Attempt { process, message, number, waits });
                 self.check_number(at, message, number, waits);
             }
             Happened::Ended(attempt, ending) => {
