@@ -86,8 +86,9 @@ pub enum Error {
         /// What the broker said.
         problem: Problem,
     },
-    /// A limit of the broker, or of this machine, is reached. It is waited for: others may leave
-    /// room.
+    /// A limit of the broker, or of this machine, is reached. It is waited for, because others may
+    /// leave room. Only a `channel_max` that is too low for a service's copies is not: nobody else
+    /// has a part in it.
     #[error("{limit}, so {what} is refused: {}. {problem}", limit.remedy())]
     Limit {
         /// What was tried.

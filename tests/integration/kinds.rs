@@ -232,7 +232,11 @@ async fn a_work_queue_that_becomes_a_stream_is_not_consumed_until_it_is_a_queue_
     it.delete().await;
     it.declare(DURABLE, &[]).await;
     it.publish(0).await;
-    seen.reaches(2).await;
+    let is_handled = async || match seen.all().len() {
+        2 => Ok(true),
+        handled => Err(format!("{handled} handled, problems: {:?}", status.problems())),
+    };
+    eventually(SOON, "the message of the new queue is handled", is_handled).await.unwrap();
     run.stop().await;
     it.close().await;
 }

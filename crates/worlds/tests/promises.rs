@@ -176,8 +176,8 @@ fn an_innocent_message_that_is_parked_beside_poison_is_noticed() {
     assert!(broken(&scenario, &outcome).contains(&Promise::PoisonIsParkedAlone));
 }
 
-/// Beside a message that kills, one that fails came back three times before its first attempt and
-/// twice after its wait. It may be tried four times at once, before its wait and after it.
+/// Beside a message that kills, one that fails may be tried four times at once, before its wait and
+/// after it. It came back three times before its first attempt, and twice after its wait.
 #[test]
 fn a_message_that_fails_may_be_parked_beside_poison_once_deaths_have_used_up_its_attempts() {
     let mut scenario = scenario();
@@ -186,23 +186,27 @@ fn a_message_that_fails_may_be_parked_beside_poison_once_deaths_have_used_up_its
     let fails = AttemptPlan { runs: Duration::ZERO, ends: AttemptEnd::Requeues };
     scenario.messages[0].attempts[0].ends = AttemptEnd::Kills;
     scenario.messages[1].attempts.splice(..0, [fails; 3]);
-    let nth = |at, attempt, number, waits| {
-        let (attempt, process, queued) = (AttemptId(attempt), PROCESS, Vec::new());
-        let event = Happened::Began { attempt, process, message: 1, number, waits, queued };
-        [happened(at, event), ended(at, attempt.0, AttemptEnd::Requeues)]
-    };
-    let parked = |last: Option<[Recorded; 2]>| {
+    // Numbers of attempts, and how many waits came before each.
+    let parked_after = |attempts: &[(u32, u32)]| {
+        let nth = |(nth, &(number, waits)): (usize, &(u32, u32))| {
+            let (attempt, process, queued) = (AttemptId(nth + 1), PROCESS, Vec::new());
+            let event = Happened::Began { attempt, process, message: 1, number, waits, queued };
+            let at = if waits == 0 { 3 } else { 6 };
+            [happened(at, event), ended(at, attempt.0, AttemptEnd::Requeues)]
+        };
         let mut events = events();
-        let attempts = [nth(3, 1, 4, 0), nth(6, 2, 7, 1)].into_iter().chain(last);
-        events.splice(2..7, attempts.flatten());
+        events.splice(2..7, (0..).zip(attempts).flat_map(nth));
         let view = |name: &str| QueueView { ready: vec![name.to_owned()], ..Default::default() };
         let mut outcome = outcome(events);
         outcome.queues = BTreeMap::from([("orders.parked".to_owned(), view("1"))]);
         outcome.queues.insert("orders.stray".to_owned(), view("0"));
         broken(&scenario, &outcome)
     };
-    assert_eq!(parked(Some(nth(7, 3, 8, 1))), []);
-    assert_eq!(parked(None), [Promise::PoisonIsParkedAlone], "it may be tried once more");
+    assert_eq!(parked_after(&[(4, 0), (7, 1), (8, 1)]), []);
+    for too_soon in [&[(4, 0), (7, 1)][..], &[(1, 0), (4, 0), (5, 1)], &[(4, 0)]] {
+        let broken = parked_after(too_soon);
+        assert!(broken.contains(&Promise::PoisonIsParkedAlone), "{too_soon:?}: {broken:?}");
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rehop::settings::{Order, WaitStrategy};
 use rehop_simulator::Version;
 
-use super::{Attempt, Checker, TOLERANCE};
+use super::{Checker, TOLERANCE};
 use crate::network::Conditions;
 use crate::run::Outcome;
 use crate::scenario::{
@@ -66,22 +66,27 @@ impl Checker<'_> {
 
     /// Whether the message has failed as often as its policy allows. Each death of its process uses
     /// up an immediate attempt, so that all it is sure of is one attempt before each wait and one
-    /// after the last. It has had these, and came back after the last wait more often than it may be
-    /// tried at once. Then its policy has parked it, and not the broker's limit.
+    /// after the last. Its last attempt failed, all its waits are over, and since the last one it
+    /// came back as often as it may be tried again at once: so its policy has parked it, and not the
+    /// broker's limit.
     pub(super) fn has_used_up_attempts(&self, message: usize) -> bool {
         let queue = self.queue_of(message);
-        let waits = u32::try_from(queue.delays.len()).unwrap_or(u32::MAX);
-        let numbers = |waits: u32| {
-            let attempts = self.attempts.values();
-            let of = move |attempt: &&Attempt| attempt.message == message && attempt.waits == waits;
-            attempts.filter(of).map(|attempt| attempt.number)
-        };
-        // Attempts count on after a wait. With a duplicate of the message, the earliest counts.
-        let before = waits.checked_sub(1).map_or(Some(0), |waits| numbers(waits).min());
-        let returns = || Some(numbers(waits).max()?.saturating_sub(before?));
         let endings = self.endings.get(&message);
-        let has_failed = endings.and_then(|endings| endings.last()) == Some(&AttemptEnd::Requeues);
-        has_failed && returns().is_some_and(|returns| returns > queue.immediate)
+        if endings.and_then(|endings| endings.last()) != Some(&AttemptEnd::Requeues) {
+            return false;
+        }
+        // Attempts count on after a wait. The first one that may not be tried again at once waits,
+        // and later ones of the same round are of a duplicate.
+        let mut before = 0;
+        let mut last = None;
+        for round in 0..=u32::try_from(queue.delays.len()).unwrap_or(u32::MAX) {
+            let attempts = self.attempts.values();
+            let of_round = attempts.filter(|it| it.message == message && it.waits == round);
+            let numbers = of_round.map(|attempt| attempt.number);
+            last = numbers.filter(|it| it.saturating_sub(before) > queue.immediate).min();
+            before = last.unwrap_or(before);
+        }
+        last.is_some()
     }
 
     /// Whether one that kills comes before this message in its line of an ordered queue that holds
