@@ -199,7 +199,7 @@ impl<'a> Carrier<'a> {
             let head = QueueHead::new(self.session, self.queue)?
                 .asking(self.job.limit.is_own())
                 .with_prefetch(self.job.prefetch);
-            let mut head = head.moving(self.job.in_flight).expecting(left);
+            let mut head = head.moving(self.job.in_flight);
             let end = self.round(&mut head, &mut under_way, left).await;
             let given_back = head.give_back().await;
             // If an error ends the operation, only this says what was moved.

@@ -211,8 +211,7 @@ impl Parked {
         }
         let mut under_way = UnderWay::open(session, 1).await?;
         let mut book = FateBook::default();
-        let head = QueueHead::new(session, &self.queue)?.with_prefetch(self.prefetch);
-        let mut head = head.expecting(plan.depth);
+        let mut head = QueueHead::new(session, &self.queue)?.with_prefetch(self.prefetch);
         let sent = self
             .send_edited(&mut head, plan.depth, (session, &mut under_way), request, &mut book)
             .await;

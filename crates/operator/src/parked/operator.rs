@@ -164,7 +164,7 @@ impl Parked {
         let mut limit = self.delivery_limit(session).await?;
         limit.check_first(wanted)?;
         let until = Instant::now() + self.hold();
-        let head = QueueHead::new(session, &self.queue)?.asking(limit.is_own()).expecting(depth);
+        let head = QueueHead::new(session, &self.queue)?.asking(limit.is_own());
         let mut head = head.with_prefetch(self.prefetch);
         let (mut seen, mut is_enough, mut problem) = (0, false, None);
         while seen < wanted && Instant::now() < until {

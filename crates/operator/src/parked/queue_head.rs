@@ -40,16 +40,16 @@ use rehop::topology::Arguments;
 
 /// How long nothing comes before the queue's depth is looked at: it may have shrunk.
 const SILENCE: Duration = Duration::from_millis(500);
-/// After so many silences in a row, with nothing ready in the queue, it counts as empty. What is
-/// not ready may be on its way here, and a busy broker takes its time.
+/// After so many silences in a row, with nothing ready in the queue and a channel that answers, it
+/// counts as empty. What is not ready may be on its way here, and a busy broker takes its time.
 const SILENCES: u32 = 10;
 /// How long the broker may take to send what a subscription has room for. Quorum queues agree on
 /// each ack first.
 const ARRIVAL: Duration = Duration::from_secs(3);
-/// How long the broker may take to send a message that only this look can have. It needs some
-/// seconds for headers in which thousands of tables are nested (6 to 10 s for 18,500), and sends
-/// nothing else on that channel meanwhile.
-const OUTSTANDING: Duration = Duration::from_secs(300);
+/// How long the broker may be busy with a channel. It needs some seconds to send headers in which
+/// thousands of tables are nested (6 to 10 s for 18,500), and answers nothing on that channel
+/// meanwhile.
+const BUSY: Duration = Duration::from_secs(300);
 /// After this time an operator is told what is waited for.
 const TOLD_AFTER: Duration = Duration::from_secs(5);
 /// How long what was given back may take to be in the queue again.
@@ -79,12 +79,10 @@ pub(crate) struct QueueHead<'a> {
     /// When nothing will have come for long enough. Kept here, because [`arrival`](Self::arrival)
     /// may be dropped before.
     silent_at: Option<Instant>,
-    /// How often in a row nothing came while nothing was ready.
+    /// How often in a row nothing came while nothing was ready and the channel answered.
     silences: u32,
-    /// How many messages were there at the start, if that is known.
-    expected: u64,
-    /// Since when a message is waited for, and whether that was told.
-    waiting: Option<(Instant, bool)>,
+    /// Since when the broker is busy with the channel, and whether that was told.
+    busy: Option<(Instant, bool)>,
 }
 
 struct HoldingSubscription {
@@ -101,6 +99,13 @@ struct HoldingSubscription {
 }
 
 impl HoldingSubscription {
+    /// Whether the broker answers on the channel, and so is not busy with a message for it: it
+    /// sends what belongs to a channel one after the other. The request changes nothing, because a
+    /// prefetch holds for later subscriptions only.
+    async fn answers(&self) -> bool {
+        timeout(SILENCE, self.channel.set_prefetch(self.prefetch)).await.is_ok()
+    }
+
     /// Waits for what the broker has sent, or will send for the last acks: what arrives after the
     /// rest was given back would come to stand before it.
     async fn arrive(
@@ -160,16 +165,8 @@ impl<'a> QueueHead<'a> {
             asks: false,
             silent_at: None,
             silences: 0,
-            expected: 0,
-            waiting: None,
+            busy: None,
         })
-    }
-
-    /// How many messages are in the queue at the start. So it is known whether one is still to come
-    /// that the broker takes long to send.
-    pub(crate) fn expecting(mut self, messages: u64) -> Self {
-        self.expected = messages;
-        self
     }
 
     /// Whether the queue is as rehop declares it, and so a quorum queue. Then 4.3 gives a
@@ -250,7 +247,7 @@ impl<'a> QueueHead<'a> {
         match timeout_at(silent_at, last.stream.deliveries.next()).await {
             Ok(Some(Ok(mut delivery))) => {
                 reunite(&mut delivery.properties, &mut delivery.data);
-                (self.silent_at, self.silences, self.waiting) = (None, 0, None);
+                (self.silent_at, self.silences, self.busy) = (None, 0, None);
                 last.brought += 1;
                 self.taken += 1;
                 self.bytes += size(&delivery.properties, &delivery.data);
@@ -273,30 +270,24 @@ impl<'a> QueueHead<'a> {
     /// After a silence: whether something may still come.
     pub(crate) async fn has_more(&mut self) -> Result<bool, Error> {
         self.silent_at = None;
-        let counts = self.session.counts(self.queue.as_str()).await;
-        let (ready, consumers) = or_none(counts)?;
-        self.silences = if ready > 0 { 0 } else { self.silences + 1 };
-        let is_outstanding = self.is_outstanding(ready, consumers);
-        if is_outstanding {
-            self.tell_what_is_waited_for();
-        }
-        let waited = self.waiting.map_or(Duration::ZERO, |(since, _)| since.elapsed());
-        let last = &self.subscriptions[self.subscriptions.len() - 1];
+        let ready = or_none(self.session.depth(self.queue.as_str()).await)?;
+        let is_busy = !self.last().answers().await;
+        let was_busy_for = self.busy_for(is_busy);
+        self.silences = if ready > 0 || is_busy { 0 } else { self.silences + 1 };
+        let last = self.last();
+        let holds_unseen = last.unacked() > u64::from(last.kept);
         Ok(ready > 0
-            || last.unacked() > u64::from(last.kept)
-            || self.silences < SILENCES
-            || is_outstanding && waited < OUTSTANDING)
+            || holds_unseen
+            || if is_busy { was_busy_for < BUSY } else { self.silences < SILENCES })
     }
 
-    /// Whether the broker has messages for this look that have not come: they were there at the
-    /// start, are not ready any more, and nobody else consumes.
-    fn is_outstanding(&self, ready: u64, consumers: u32) -> bool {
-        let own = self.subscriptions.iter().filter(|subscription| !subscription.is_cancelled);
-        is_outstanding(self.expected, self.taken + ready, consumers as usize == own.count())
-    }
-
-    fn tell_what_is_waited_for(&mut self) {
-        let (since, is_told) = self.waiting.get_or_insert_with(|| (Instant::now(), false));
+    /// How long the broker has been busy with the channel. Tells an operator once.
+    fn busy_for(&mut self, is_busy: bool) -> Duration {
+        if !is_busy {
+            self.busy = None;
+            return Duration::ZERO;
+        }
+        let (since, is_told) = self.busy.get_or_insert_with(|| (Instant::now(), false));
         if !*is_told && since.elapsed() >= TOLD_AFTER {
             *is_told = true;
             tracing::warn!(
@@ -306,6 +297,11 @@ impl<'a> QueueHead<'a> {
                  those behind it come after it"
             );
         }
+        since.elapsed()
+    }
+
+    fn last(&self) -> &HoldingSubscription {
+        &self.subscriptions[self.subscriptions.len() - 1]
     }
 
     /// The message stays held until everything is given back.
@@ -455,11 +451,6 @@ impl OperatorSession {
         }
         Ok(there == wanted)
     }
-}
-
-/// Of those that were there at the start, fewer have come or are ready, and nobody else takes any.
-const fn is_outstanding(expected: u64, accounted_for: u64, is_alone: bool) -> bool {
-    is_alone && expected > accounted_for
 }
 
 /// A queue whose leader does not answer counts as empty: a leader that is silent for some seconds

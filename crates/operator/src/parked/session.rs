@@ -124,13 +124,7 @@ impl OperatorSession {
     ///
     /// Also when its leader does not answer: then this cannot be known.
     pub(super) async fn depth(&self, queue: &str) -> Result<u64, Error> {
-        Ok(self.counts(queue).await?.0)
-    }
-
-    /// The same, and how many consumers it has.
-    pub(super) async fn counts(&self, queue: &str) -> Result<(u64, u32), Error> {
-        let counts = look_at(&*self.connection, queue, self.limit).await?;
-        Ok((u64::from(counts.messages), counts.consumers))
+        Ok(u64::from(look_at(&*self.connection, queue, self.limit).await?.messages))
     }
 
     /// # Errors

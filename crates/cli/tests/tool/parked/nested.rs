@@ -27,7 +27,7 @@ async fn a_message_that_takes_long_to_deliver_hides_nothing_behind_it() {
     let mut raw = RawClient::connect(fixture.settings.broker.url.expose()).await;
     let deep = RawMessage { routing_key: fixture.parked().into_bytes(), ..nested() };
     raw.publish("", &deep).await;
-    fixture.park_directly((0..5).map(|number| message(format!("order-{number}")))).await;
+    fixture.has_depth(&fixture.parked(), 1).await;
 
     // Each look gets it once, and a busy broker takes many times as long.
     let run = async |command: &str, more: &[&str]| {
@@ -35,6 +35,11 @@ async fn a_message_that_takes_long_to_deliver_hides_nothing_behind_it() {
         let tool = fixture.tool(&[&of_queue[..], more].concat());
         tool.finished_within(Duration::from_secs(900)).await
     };
+    // While it is alone, nothing is ready, and only the channel shows that it is on its way.
+    let alone = run("list", &["--json"]).await;
+    assert_eq!(alone.code(), 0, "{}{}", alone.out, alone.err);
+    assert!(alone.out.contains("\"looked_at\": 1,"), "{}{}", alone.out, alone.err);
+    fixture.park_directly((0..5).map(|number| message(format!("order-{number}")))).await;
     let shown = run("show", &["order-3"]).await;
     assert_eq!(shown.code(), 0, "{}{}", shown.out, shown.err);
     assert!(shown.out.contains("\nposition     5\n"), "{}", shown.out);

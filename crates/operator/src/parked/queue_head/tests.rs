@@ -53,20 +53,3 @@ fn a_subscription_brings_no_more_than_memory_allows_but_always_one_message() {
         assert_eq!(demand.prefetch(), expected, "{demand:?}");
     }
 }
-
-#[test]
-fn a_message_is_waited_for_that_was_there_is_not_ready_has_not_come_and_nobody_else_can_have() {
-    for (expected, accounted_for, is_alone, is_expected) in [
-        (6, 0, true, true),
-        (6, 5, true, true),
-        (6, 6, true, false),
-        // More came meanwhile.
-        (6, 7, true, false),
-        (6, 0, false, false),
-        // How many there are is not known.
-        (0, 0, true, false),
-    ] {
-        let waits = is_outstanding(expected, accounted_for, is_alone);
-        assert_eq!(waits, is_expected, "{expected} {accounted_for} {is_alone}");
-    }
-}
