@@ -140,8 +140,9 @@ async fn a_groups_link_selects_exactly_its_messages() {
 async fn of_a_chain_with_very_many_messages_the_page_shows_the_first_and_says_how_many_there_are() {
     let fixture = Fixture::new("ui-chain").await;
     fixture.declare().await;
+    let park = format!("{}.park", fixture.namespace.name());
     let message = |n: u32| {
-        Publish::to_queue(fixture.parked())
+        Publish::to(park.as_str(), &fixture.queue)
             .header("rehop-chain-id", "forged")
             .body(format!("m-{n}"))
     };
@@ -207,12 +208,13 @@ async fn nothing_of_a_message_is_markup() {
 async fn a_message_links_to_its_trace() {
     let fixture = Fixture::new("ui-trace").await;
     fixture.declare().await;
+    let park = format!("{}.park", fixture.namespace.name());
     let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
     for (id, parent) in [
         ("good", format!("00-{trace}-00f067aa0ba902b7-01")),
         ("bad", "00-\"onclick=\"-1-01".to_owned()),
     ] {
-        let message = Publish::to_queue(fixture.parked()).body("x").message_id(id);
+        let message = Publish::to(park.as_str(), &fixture.queue).body("x").message_id(id);
         fixture
             .client
             .publish(message.header("traceparent", parent).header("rehop-chain-id", id))

@@ -9,7 +9,8 @@ use rehop::internals::at_rest::{published_to, read, without_own};
 
 /// The properties to read: without what only looks like rehop's headers. As a service does, the
 /// tools believe them only of what came by rehop's exchanges: a message that the broker parks
-/// before rehop has handled it still has whatever its producer wrote.
+/// before rehop has handled it, or that somebody puts straight into the queue, still has whatever
+/// its producer wrote.
 pub(crate) fn believed<'a>(
     names: &Names,
     exchange: &str,
@@ -29,9 +30,7 @@ fn is_believed(
     expiry_header: &str,
 ) -> bool {
     let deaths = read(properties, expiry_header).deaths;
-    // By the default exchange comes what somebody has put into this very queue, as a shovel does.
-    let is_moved = deaths.is_empty() && exchange.is_empty();
-    is_moved || is_ours(names, published_to(&deaths, exchange, |name| rests(names, name)))
+    is_ours(names, published_to(&deaths, exchange, |name| rests(names, name)))
 }
 
 /// Whether messages come by this exchange to a queue in which they rest.
@@ -70,6 +69,15 @@ mod tests {
         }
         for other in ["shop", "", "ns.after.x", "ns.aftermath", "other.after.400", "ns.report"] {
             assert!(!is_ours(&names, other), "{other}");
+        }
+    }
+    #[test]
+    fn what_somebody_puts_straight_into_a_queue_is_not_believed() {
+        let names = Names::new("ns");
+        let properties = BasicProperties::default();
+        for (exchange, expected) in [("", false), ("shop", false), ("ns.park", true)] {
+            let is_believed = is_believed(&names, exchange, &properties, "rehop-expires-at");
+            assert_eq!(is_believed, expected, "{exchange:?}");
         }
     }
 }
