@@ -28,6 +28,7 @@ mod readme;
 mod relay;
 mod relay_answers;
 mod relay_connections;
+mod relay_http2;
 mod relay_tls;
 mod scripting;
 mod shutdown;

@@ -225,7 +225,7 @@ async fn the_page_says_what_becomes_of_a_message_for_each_answer() {
 }
 
 #[track_caller]
-fn is_on_the_page(what: &str, becomes: &str, class: &str) {
+pub(crate) fn is_on_the_page(what: &str, becomes: &str, class: &str) {
     let class = if class.is_empty() { String::new() } else { format!("`{class}` ") };
     let row = format!("| {what} | {becomes} | {class}|");
     assert!(PAGE.contains(&row), "the page lacks {row}");
