@@ -30,6 +30,7 @@ mod relay_answers;
 mod relay_connections;
 mod relay_http2;
 mod relay_tls;
+mod relay_url;
 mod scripting;
 mod shutdown;
 mod statistics;
