@@ -76,7 +76,8 @@ impl Endpoint {
 
     /// The head of the answer. A request for which the process has no file descriptor waits for
     /// one: that is not the endpoint's fault, so no attempt is spent. If a reused connection turns
-    /// out to be dead, the request is sent once more, on a new one.
+    /// out to be dead, or the endpoint says that it has not processed the request, it is sent once
+    /// more.
     async fn answer(
         &self,
         headers: &HeaderMap,
@@ -93,9 +94,9 @@ impl Endpoint {
                         return Err(Missing::NoDescriptor(self.times.timeout));
                     }
                 }
-                Err((missing, true)) if missing.is_lost_connection() && !is_resent => {
+                Err((missing, true)) if !is_resent => {
                     tracing::debug!(
-                        "a reused connection had died ({missing}); the request is sent once more"
+                        "the endpoint has not processed the request, it seems ({missing}); it is sent once more"
                     );
                     is_resent = true;
                 }
@@ -104,8 +105,8 @@ impl Endpoint {
         }
     }
 
-    /// Sends the request once. An error says also whether it seems that a reused connection had
-    /// died before.
+    /// Sends the request once. An error says also whether the endpoint has not processed it, as far
+    /// as can be told.
     async fn send(
         &self,
         headers: &HeaderMap,
@@ -125,8 +126,12 @@ impl Endpoint {
             Ok(Err(error)) => Missing::Failed(error),
             Err(_) => Missing::Late(self.times.timeout),
         };
-        let was_dead = self.connections.failed(&sent);
-        Err((missing, was_dead))
+        if missing.is_unprocessed() {
+            return Err((missing, true));
+        }
+        let was_dead = !missing.is_reset() && self.connections.failed(&sent);
+        let is_lost = was_dead && missing.is_lost_connection();
+        Err((missing, is_lost))
     }
 
     /// What the body says about a failure.

@@ -68,13 +68,27 @@ impl Missing {
 
     /// Whether an established connection ended, and not only this request on it.
     pub(super) fn is_lost_connection(&self) -> bool {
-        let Self::Failed(error) = self else { return false };
-        let is_request_alone = |error: &h2::Error| {
+        let is_failed = matches!(self, Self::Failed(_)) && self.class() == CONNECTION;
+        is_failed && self.http2_errors().all(h2::Error::is_io)
+    }
+
+    /// Whether the endpoint says over HTTP/2 that it has not processed the request. A GOAWAY fails
+    /// only requests that came after the last one that it covers.
+    pub(super) fn is_unprocessed(&self) -> bool {
+        self.http2_errors().any(|error| {
             let is_refused = error.reason() == Some(h2::Reason::REFUSED_STREAM);
-            !(is_refused || error.is_go_away() || error.is_io())
-        };
-        self.class() == CONNECTION
-            && !sources(error).filter_map(|it| it.downcast_ref()).any(is_request_alone)
+            error.is_remote() && (error.is_go_away() || is_refused)
+        })
+    }
+
+    /// Whether this request was reset alone, so that its connection is alive.
+    pub(super) fn is_reset(&self) -> bool {
+        self.http2_errors().any(h2::Error::is_reset)
+    }
+
+    fn http2_errors(&self) -> impl Iterator<Item = &h2::Error> {
+        let error = if let Self::Failed(error) = self { Some(error) } else { None };
+        error.into_iter().flat_map(|error| sources(error)).filter_map(|it| it.downcast_ref())
     }
 }
 

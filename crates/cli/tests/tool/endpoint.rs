@@ -107,3 +107,12 @@ pub(crate) fn class(parked: &Received) -> String {
     let errors = failures(parked);
     errors.last().unwrap()["class"].as_str().unwrap().to_owned()
 }
+
+/// Variables that name a proxy at which nobody answers.
+pub(crate) fn through_nowhere() -> Vec<(String, String)> {
+    ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"]
+        .iter()
+        .flat_map(|name| [(*name).to_owned(), name.to_lowercase()])
+        .map(|name| (name, "http://127.0.0.1:1".to_owned()))
+        .collect()
+}

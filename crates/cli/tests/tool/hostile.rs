@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use socket2::{SockFilter, SockRef};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -128,9 +129,36 @@ impl Connection {
         self.stream.get_ref().set_zero_linger().unwrap();
     }
 
+    /// From now on nothing that comes is acknowledged, as behind a firewall that has forgotten the
+    /// connection.
+    pub(crate) fn forget(&self) {
+        forget(self.stream.get_ref());
+    }
+
+    /// The address at which the client reached the server.
+    pub(crate) fn address(&self) -> IpAddr {
+        self.stream.get_ref().local_addr().unwrap().ip()
+    }
+
+    /// Says this until the client closes the connection. Returns how many bytes went out.
+    pub(crate) async fn say_endlessly(&mut self, bytes: &[u8]) -> usize {
+        let mut said = 0;
+        while self.stream.write_all(bytes).await.is_ok() {
+            said += bytes.len();
+        }
+        said
+    }
+
     /// The client may be gone already.
     pub(crate) async fn say(&mut self, bytes: impl AsRef<[u8]>) {
         let _ = self.stream.write_all(bytes.as_ref()).await;
         let _ = self.stream.flush().await;
     }
+}
+
+/// The kernel drops whatever comes for this connection.
+pub(crate) fn forget(stream: &TcpStream) {
+    const RETURN: u16 = 0x06;
+    let nothing = SockFilter::new(RETURN, 0, 0, 0);
+    SockRef::from(stream).attach_filter(&[nothing]).unwrap();
 }

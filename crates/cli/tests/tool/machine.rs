@@ -12,6 +12,7 @@ use super::endpoint::{Endpoint, status};
 use super::folder::Folder;
 use super::hostile::{Hostile, OK};
 use super::process::{Tool, variables};
+use super::relay_answers::is_on_the_page;
 use crate::support::{Fixture, SOON};
 
 impl Tool {
@@ -100,6 +101,10 @@ async fn a_message_that_finds_no_file_descriptor_for_long_is_deferred_and_spends
         "{}",
         stopped.out
     );
+    let what = "no file descriptor is free within `--timeout`: no attempt is used up, except with \
+                strategy `native`. After `retry.max_defers`, 100 by default, it is parked as \
+                `deferred_too_often`";
+    is_on_the_page(what, "deferred", "no_file_descriptor");
 }
 
 /// A connection that ends needs none, either.

@@ -11,6 +11,7 @@ use tokio::io::AsyncReadExt;
 
 use super::endpoint::{Endpoint, class, status, with};
 use super::process::{Tool, variables};
+use super::relay_answers::{NO_CONNECTION, is_on_the_page};
 use crate::support::{Fixture, millis};
 
 /// The other failures are counted each minute, and once more at the end.
@@ -184,6 +185,7 @@ async fn an_endpoint_that_refuses_connections_gets_the_message_when_it_is_back()
     fixture.publish("hunter4").await;
     let parked = fixture.drain_parked(1).await;
     assert_eq!(class(&parked[0]), "http_connect");
+    is_on_the_page(NO_CONNECTION, "tried again", "http_connect");
     let stopped = relay.stop().await;
     assert!(stopped.err.contains(&format!("to http://127.0.0.1:{port}/***")), "{}", stopped.err);
     let said = format!("{}{}{}", stopped.out, stopped.err, parked[0].headers["rehop-errors"]);
@@ -221,6 +223,7 @@ async fn an_endpoint_without_tls_is_a_failed_connection() {
     let relay = fixture.relay(&endpoint.url.replace("http://", "https://"), &[]).await;
     fixture.publish("").await;
     assert_eq!(class(&fixture.drain_parked(1).await[0]), "http_connect");
+    is_on_the_page(NO_CONNECTION, "tried again", "http_connect");
     relay.stop().await;
 }
 

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use rehop_testing::{Port, eventually};
-
-use super::endpoint::{Arrived, Endpoint, class, status};
+use super::endpoint::class;
 use super::hostile::{Connection, Hostile, OK};
-use super::monitoring::get;
-use super::process::{Tool, variables};
-use crate::support::{Fixture, SOON, millis};
+use crate::support::{Fixture, Log, failures, millis};
 
 const PAGE: &str = include_str!("../../deploy/endpoint.md");
+
+/// A row of the page, for each of its cases.
+pub(crate) const NO_CONNECTION: &str =
+    "a connection is refused, its TLS fails, or the name does not resolve: an attempt is used up";
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Then {
@@ -93,6 +93,8 @@ fn tried_again() -> Vec<(Row, &'static str)> {
     let too_many =
         |headers| format!("HTTP/1.1 429 x\r\n{headers}content-length: 0\r\n\r\n").into_bytes();
     let fraction = b"HTTP/1.1 503 x\r\nretry-after: 1.5\r\ncontent-length: 0\r\n\r\n".to_vec();
+    let huge_failure = [b"HTTP/1.1 500 x\r\n\r\n", vec![b'x'; 1 << 20].as_slice()].concat();
+    let slow_failure = b"HTTP/1.1 500 x\r\ncontent-length: 9\r\n\r\n".to_vec();
     let unavailable = b"HTTP/1.1 503 x\r\ncontent-length: 0\r\n\r\n".to_vec();
     vec![
         (
@@ -125,6 +127,8 @@ fn tried_again() -> Vec<(Row, &'static str)> {
             ),
             "http_connection",
         ),
+        (("answers 500 with a huge or endless body", huge_failure, Then::Waits), "http_500"),
+        (("answers 500 and then sends no body for long", slow_failure, Then::Waits), "http_500"),
         (("answers 503 without Retry-After", unavailable, Then::Waits), "http_503"),
         (("answers 429 without Retry-After", too_many(""), Then::Waits), "http_429"),
         (
@@ -225,7 +229,7 @@ async fn the_page_says_what_becomes_of_a_message_for_each_answer() {
 }
 
 #[track_caller]
-fn is_on_the_page(what: &str, becomes: &str, class: &str) {
+pub(crate) fn is_on_the_page(what: &str, becomes: &str, class: &str) {
     let class = if class.is_empty() { String::new() } else { format!("`{class}` ") };
     let row = format!("| {what} | {becomes} | {class}|");
     assert!(PAGE.contains(&row), "the page lacks {row}");
@@ -297,6 +301,54 @@ async fn what_others_put_into_the_trace_context_does_not_fail_a_message() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_trace_state_of_others_reaches_the_endpoint_byte_for_byte() {
+    let fixture = Fixture::new("tracestate").await;
+    let endpoint = Hostile::answering(OK).await;
+    let relay = fixture.relay(&endpoint.url, &[]).await;
+    let printable = (b'!'..=b'~').map(char::from).filter(|it| !",=".contains(*it));
+    let state = format!("a/b_c-d*@e={},t0@x=a b%20%,z=", printable.collect::<String>());
+    let message = fixture
+        .to_queue()
+        .header("tracestate", state.as_str())
+        .header("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
+    fixture.client.publish(message).await.unwrap();
+    let asked = endpoint.is_asked(1).await.remove(0);
+    assert_eq!(asked.header("tracestate"), Some(state.as_str()));
+    let parent = asked.header("traceparent").unwrap();
+    assert!(parent.starts_with("00-0af7651916cd43dd8448eb211c80319c-"), "{parent}");
+    relay.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_the_endless_body_of_a_failure_only_the_beginning_is_read() {
+    let mut fixture = Fixture::new("endless").await;
+    fixture.settings.retry.delays = millis([]);
+    let said = Log::default();
+    let log = said.clone();
+    let endpoint = Hostile::start(move |mut connection| {
+        let log = log.clone();
+        async move {
+            connection.asked().await;
+            connection.say("HTTP/1.1 500 x\r\n\r\n").await;
+            log.push(connection.say_endlessly(&[b'x'; 1 << 14]).await);
+        }
+    })
+    .await;
+    let relay = fixture.relay(&endpoint.url, &["--error-body", "60", "--timeout", "2m"]).await;
+    fixture.publish("").await;
+    let parked = fixture.drain_parked(1).await.remove(0);
+    assert_eq!(class(&parked), "http_500");
+    let error = failures(&parked)[0]["message"].as_str().unwrap().to_owned();
+    let read = format!("the endpoint answered 500 Internal Server Error: {}…", "x".repeat(60));
+    assert_eq!(error, read);
+    // Most of it is in the buffers of both sockets.
+    const BUFFERS: usize = 32 << 20;
+    let said = said.reaches(1).await[0];
+    assert!(said < BUFFERS, "{said}");
+    relay.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_unreadable_answer_says_why() {
     let mut fixture = Fixture::new("unreadable").await;
     fixture.settings.retry.delays = millis([]);
@@ -325,7 +377,7 @@ async fn error_after(content_type: &str, body: &str, options: &[&str]) -> String
     fixture.publish("").await;
     let parked = fixture.drain_parked(1).await.remove(0);
     let stopped = relay.stop().await;
-    let errors = crate::support::failures(&parked);
+    let errors = failures(&parked);
     let error = errors[0]["message"].as_str().unwrap().to_owned();
     assert!(stopped.err.contains("answered 422"), "{}", stopped.err);
     assert!(!stopped.err.contains("4111"), "{}", stopped.err);
@@ -372,97 +424,5 @@ async fn properties_and_chosen_headers_reach_the_endpoint() {
     ] {
         assert_eq!(asked.header(name), value, "{name}");
     }
-    relay.stop().await;
-}
-
-/// Slack and Telegram keep tokens in the path.
-#[tokio::test(flavor = "multi_thread")]
-async fn of_the_url_only_scheme_host_and_port_are_ever_said() {
-    let mut fixture = Fixture::new("secret").await;
-    fixture.settings.retry.delays = millis([]);
-    let closing = Hostile::start(|mut connection| async move {
-        connection.asked().await;
-    })
-    .await;
-    let to = closing.url.replace("http://", "http://hunter1:hunter2@") + "hunter3?hunter4";
-    let collector = Endpoint::start(|_| async { status(200) }).await;
-    let mut environment = variables(&fixture.settings);
-    environment.push(("OTEL_EXPORTER_OTLP_ENDPOINT".to_owned(), collector.url.clone()));
-    let port = Port::claim().unwrap();
-    let address = port.address().to_string();
-    let arguments = ["relay", "--queue", &fixture.queue, "--to", &to, "-vv", "--listen", &address];
-    let relay = Tool::start(&arguments, environment);
-    relay.consumes().await;
-    fixture.publish("").await;
-    let parked = fixture.drain_parked(1).await.remove(0);
-    let exported = async || match &collector.arrived()[..] {
-        all if all.iter().any(is_of_an_attempt) => Ok(true),
-        all => Err(format!("{:?}", all.iter().map(|it| &it.path).collect::<Vec<_>>())),
-    };
-    eventually(SOON, "the attempt's span is exported", exported).await.unwrap();
-    let (_, metrics) = get(&address, "/metrics").await.unwrap();
-    let (_, readiness) = get(&address, "/readyz").await.unwrap();
-    let stopped = relay.stop().await;
-    let mut said = format!("{}{}{:?}", stopped.out, stopped.err, parked.headers);
-    assert!(said.contains(&format!(" to {}***", closing.url)), "{said}");
-    said += &metrics;
-    said += &readiness;
-    for exported in collector.arrived() {
-        said += &String::from_utf8_lossy(&exported.body);
-    }
-    assert!(!said.contains("hunter"), "{said}");
-}
-
-/// Whether an exporter has sent the span of an attempt, whose text OTLP carries as it is.
-fn is_of_an_attempt(sent: &Arrived) -> bool {
-    let body = String::from_utf8_lossy(&sent.body);
-    sent.path.ends_with("/v1/traces") && body.contains("http_connection")
-}
-
-/// A name has several addresses, and a proxy is no business of a relay beside its endpoint.
-#[tokio::test(flavor = "multi_thread")]
-async fn names_are_resolved_and_proxies_of_the_environment_are_not_used() {
-    let fixture = Fixture::new("names").await;
-    let endpoint = Hostile::answering(OK).await;
-    let to = endpoint.url.replace("127.0.0.1", "localhost");
-    let mut environment = variables(&fixture.settings);
-    for name in ["HTTP_PROXY", "http_proxy", "ALL_PROXY"] {
-        environment.push((name.to_owned(), "http://127.0.0.1:1".to_owned()));
-    }
-    let arguments = ["relay", "--queue", &fixture.queue, "--to", &to];
-    let relay = Tool::start(&arguments, environment);
-    relay.consumes().await;
-    fixture.publish("").await;
-    endpoint.is_asked(1).await;
-    relay.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_endpoint_may_have_an_ipv6_address() {
-    if std::net::TcpListener::bind("[::1]:0").is_err() {
-        return crate::support::not_tried("an endpoint at ::1, because this machine has no IPv6");
-    }
-    let fixture = Fixture::new("ipv6").await;
-    let endpoint =
-        Hostile::start_at(std::net::Ipv6Addr::LOCALHOST.into(), |mut connection| async move {
-            while connection.asked().await.is_some() {
-                connection.say(OK).await;
-            }
-        })
-        .await;
-    let relay = fixture.relay(&endpoint.url, &[]).await;
-    fixture.publish("").await;
-    endpoint.is_asked(1).await;
-    relay.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_name_that_does_not_resolve_is_a_failed_connection() {
-    let mut fixture = Fixture::new("dns").await;
-    fixture.settings.retry.delays = millis([]);
-    let relay = fixture.relay("http://nowhere.invalid/", &[]).await;
-    fixture.publish("").await;
-    let parked = fixture.drain_parked(1).await.remove(0);
-    assert_eq!(class(&parked), "http_connect");
     relay.stop().await;
 }

@@ -5,11 +5,15 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use tokio::sync::Semaphore;
 
+use super::endpoint::class;
 use super::hostile::{Connection, Hostile, OK};
+use super::relay_answers::is_on_the_page;
 use crate::support::{Fixture, Log, millis};
 
 /// How many connections the relay keeps before they die.
 const KEPT: usize = 10;
+
+const SENT_ONCE_MORE: &str = "sent once more on a new one: no attempt is used up";
 
 /// What a dead connection does with a request.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -17,6 +21,14 @@ enum Death {
     Closed,
     Reset,
     Silent,
+    Forgotten,
+}
+
+impl Death {
+    /// Half of it must be enough for a second try on a busy machine.
+    fn timeout(self) -> &'static str {
+        if self == Self::Forgotten { "10s" } else { "4s" }
+    }
 }
 
 /// An endpoint whose first connections answer until they die, and whose others always answer.
@@ -39,7 +51,8 @@ impl Mortal {
                 self.tried.push(connection.number);
                 return self.die(connection).await;
             }
-            if self.waits.load(Ordering::SeqCst) {
+            let waits = self.waits.load(Ordering::SeqCst);
+            if waits {
                 if self.waiting.fetch_add(1, Ordering::SeqCst) + 1 == KEPT {
                     self.waits.store(false, Ordering::SeqCst);
                     self.go_on.add_permits(KEPT);
@@ -47,13 +60,16 @@ impl Mortal {
                 self.go_on.acquire().await.unwrap().forget();
             }
             connection.say(OK).await;
+            if waits && self.death == Death::Forgotten {
+                connection.forget();
+            }
             self.answered.push(());
         }
     }
 
     async fn die(&self, mut connection: Connection) {
         match self.death {
-            Death::Closed => {}
+            Death::Closed | Death::Forgotten => {}
             Death::Reset => connection.reset(),
             Death::Silent => while connection.asked().await.is_some() {},
         }
@@ -76,7 +92,7 @@ async fn attempt_after(death: Death) -> (String, usize) {
     });
     let shared = mortal.clone();
     let endpoint = Hostile::start(move |connection| shared.clone().serve(connection)).await;
-    let options = ["--idle-timeout", "10m", "--timeout", "4s"];
+    let options = ["--idle-timeout", "10m", "--timeout", death.timeout()];
     let relay = fixture.relay(&endpoint.url, &options).await;
     fixture.publish("first").await;
     mortal.answered.reaches(1).await;
@@ -101,13 +117,26 @@ async fn a_message_after_all_idle_connections_died_is_sent_again_within_its_atte
         assert_eq!(attempt, "1", "{death:?}");
         assert!(tried <= 1, "{death:?}: {tried}");
     }
+    let what = "the connection was used before, and ends before a byte of the answer";
+    is_on_the_page(what, SENT_ONCE_MORE, "");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_after_a_firewall_forgot_all_connections_is_sent_again_within_its_attempt() {
+    let (attempt, tried) = attempt_after(Death::Forgotten).await;
+    assert_eq!((attempt.as_str(), tried), ("1", 0));
+    let what = "the connection was used before, and on Linux nobody acknowledges the request for half \
+                of `--timeout`, 30 s at most, as behind a firewall that forgot the connection";
+    is_on_the_page(what, SENT_ONCE_MORE, "");
 }
 
 /// What answers nothing may also be slow, so this costs an attempt; but one for all connections.
 #[tokio::test(flavor = "multi_thread")]
 async fn of_connections_that_fell_silent_only_one_is_tried() {
-    let (_, tried) = attempt_after(Death::Silent).await;
-    assert!(tried <= 1, "{tried}");
+    let (attempt, tried) = attempt_after(Death::Silent).await;
+    assert!(tried <= 1 && attempt != "1", "{tried}, {attempt}");
+    let what = "the connection was used before, the request is acknowledged, and nothing comes";
+    is_on_the_page(what, "tried again, on a new one", "http_timeout");
 }
 
 /// The endpoint may have died of the request itself.
@@ -121,11 +150,14 @@ async fn a_new_connection_that_ends_before_the_answer_costs_an_attempt() {
     .await;
     let relay = fixture.relay(&endpoint.url, &[]).await;
     fixture.publish("").await;
-    fixture.drain_parked(1).await;
+    assert_eq!(class(&fixture.drain_parked(1).await[0]), "http_connection");
     relay.stop().await;
     let asked = endpoint.asked();
     let attempts: Vec<_> = asked.iter().map(|it| it.header("rehop-attempt").unwrap()).collect();
     assert_eq!(attempts, ["1", "2", "3"]);
+    let what = "a new connection ends before a byte of the answer: the endpoint may have died of the \
+                message, so an attempt is used up";
+    is_on_the_page(what, "tried again", "http_connection");
 }
 
 #[tokio::test(flavor = "multi_thread")]
