@@ -87,8 +87,7 @@ pub enum Error {
         problem: Problem,
     },
     /// A limit of the broker, or of this machine, is reached. It is waited for, because others may
-    /// leave room. Only a `channel_max` that is too low for a service's copies is not: nobody else
-    /// has a part in it.
+    /// leave room, or somebody raises it.
     #[error("{limit}, so {what} is refused: {}. {problem}", limit.remedy())]
     Limit {
         /// What was tried.

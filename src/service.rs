@@ -173,9 +173,11 @@ impl Service {
         let configs: Vec<_> = plans.iter().map(|(config, _)| config.clone()).collect();
         let exchanges = topology::copies_go_to(&names, &configs);
         let mut requested = stop_request(shutdown, &controls.0);
+        let lanes = exchanges.len();
+        publishing.demand(move |connection| publish::lanes_fit(connection, lanes));
         let reach = async {
             consuming.start().await?;
-            publish::lanes_fit(&*publishing.start().await?, exchanges.len())
+            publishing.start().await
         };
         tokio::select! {
             biased;

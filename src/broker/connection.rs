@@ -1,6 +1,6 @@
 //! Connections: how one is opened, and how a lost one is replaced.
 
-use std::sync::{Arc, Mutex as StdMutex, Weak};
+use std::sync::{Arc, Mutex as StdMutex, OnceLock, Weak};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -28,10 +28,15 @@ pub struct Link {
     broker: BrokerSettings,
     /// What opens connections in place of lapin.
     dialer: Option<Arc<dyn Dial>>,
+    /// What a connection must offer to be used.
+    demand: OnceLock<Demand>,
     current: StdMutex<Current>,
     /// Held while a connection is opened, so that there is one attempt at a time.
     connecting: Mutex<()>,
 }
+
+/// Refuses a connection that does not offer what its users need.
+type Demand = Box<dyn Fn(&dyn Connection) -> Result<(), Error> + Send + Sync>;
 
 /// The state of a link's connection.
 #[derive(Debug, Clone, Copy)]
@@ -70,9 +75,19 @@ impl Link {
             name,
             broker,
             dialer: dialer(),
+            demand: OnceLock::new(),
             current: StdMutex::new(current),
             connecting: Mutex::default(),
         }
+    }
+
+    /// Uses only connections that pass this. The broker's limits may change between two of them.
+    /// Only the first call counts.
+    pub(crate) fn demand(
+        &self,
+        demand: impl Fn(&dyn Connection) -> Result<(), Error> + Send + Sync + 'static,
+    ) {
+        let _ = self.demand.set(Box::new(demand));
     }
 
     /// The time limit for one answer of the broker.
@@ -146,14 +161,24 @@ impl Link {
                 None => open(&self.broker, uri, &self.name, limit).boxed(),
             };
             match opening.await {
-                Ok(connection) => {
-                    tracing::info!(broker = %address, connection = %self.name, "connected");
-                    return Ok((index, ClosesGivenUp::on(connection)));
-                }
+                Ok(connection) => match self.refusal(&*connection).await {
+                    None => {
+                        tracing::info!(broker = %address, connection = %self.name, "connected");
+                        return Ok((index, ClosesGivenUp::on(connection)));
+                    }
+                    Some(error) => tried.push(error),
+                },
                 Err(error) => tried.push(error),
             }
         }
         Err(Error::of_all_addresses(tried))
+    }
+
+    /// Why a new connection is not used. It is closed.
+    async fn refusal(&self, connection: &dyn Connection) -> Option<Error> {
+        let error = self.demand.get()?(connection).err()?;
+        let _ = timeout(CLOSE_LIMIT, connection.close("it offers too little")).await;
+        Some(error)
     }
 
     /// The connection, tried again for as long as the broker may take to start. A refused login is

@@ -27,16 +27,19 @@ pub(crate) use copy_publisher::CopyPublisher;
 use crate::broker::client::Connection;
 use crate::error::{Error, Limit, Problem};
 
-/// Whether each of the exchanges that copies go to can have its lane on this connection. Copies use
-/// no other connection, so those of an exchange without a lane would wait for ever.
+/// Whether each of the exchanges that copies go to can have its lane on this connection, and refused
+/// copies one besides. Copies use no other connection, so those without a lane would wait for as
+/// long as it lasts.
 pub(crate) fn lanes_fit(connection: &dyn Connection, exchanges: usize) -> Result<(), Error> {
     let most = connection.channel_max();
     // 0: the broker sets no limit.
-    if most == 0 || exchanges <= usize::from(most) {
+    if most == 0 || exchanges < usize::from(most) {
         return Ok(());
     }
     Err(Error::Limit {
-        what: format!("opening a channel for each of the {exchanges} exchanges that copies go to"),
+        what: format!(
+            "opening a channel for each of the {exchanges} exchanges that copies go to, and one for refused copies,"
+        ),
         limit: Limit::ConnectionChannels,
         problem: Problem::from(format!("A connection may have {most}")),
     })

@@ -14,6 +14,8 @@ pub struct Limits {
     pub vhost_connections: Option<usize>,
     /// `max-queues` of the virtual host.
     pub vhost_queues: Option<usize>,
+    /// `cluster_queue_limit` (4.0 and 4.3).
+    pub cluster_queues: Option<usize>,
     /// `connection_max` of the node (4.0 and 4.3).
     pub node_connections: Option<usize>,
     /// `channel_max_per_node` (4.0 and 4.3).

@@ -86,12 +86,7 @@ impl Scenario {
         for _ in 0..random.random_range(1..=2) {
             let (at, lasts) =
                 (CHAOS.mul_f64(random.random()), pick(random, &[secs(1), secs(10), secs(20)]));
-            let limit = match pick(random, &LIMITS) {
-                Limit::ConnectionChannels(more) => {
-                    Limit::ConnectionChannels(more + scenario.queues.len() as u16)
-                }
-                other => other,
-            };
+            let limit = pick(random, &LIMITS);
             scenario.faults.push(Fault { at, kind: FaultKind::Limit { limit, lasts } });
             scenario.faults.extend(felt(random, limit, at, scenario.processes));
         }
@@ -441,16 +436,16 @@ fn affordable(delivery_limit: u32, processes: usize) -> u32 {
         .min(delivery_limit.saturating_sub(u32::try_from(processes).unwrap_or(u32::MAX)))
 }
 
-/// The limits of a broker that may be reached. A connection may have so many channels more than
-/// there are queues: one for each way to wait, and one to park.
+/// The limits of a broker that may be reached. A connection may have fewer channels than a service
+/// needs.
 const LIMITS: [Limit; 10] = [
     Limit::UserChannels,
     Limit::UserConnections,
     Limit::VhostConnections,
     Limit::NodeConnections,
     Limit::NodeChannels,
-    Limit::ConnectionChannels(1),
-    Limit::ConnectionChannels(3),
+    Limit::ConnectionChannels(2),
+    Limit::ConnectionChannels(5),
     Limit::ChannelConsumers,
     Limit::VhostQueues,
     Limit::VhostQueues,

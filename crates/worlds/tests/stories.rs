@@ -7,8 +7,8 @@ use std::time::Duration;
 use rehop::settings::{Order, WaitQueues, WaitStrategy};
 use rehop_simulator::Version;
 use rehop_worlds::{
-    AffectedQueues, AttemptEnd, AttemptPlan, Conditions, Fault, FaultKind, Happened, MessagePlan,
-    Outcome, QueuePlan, Scenario, Story, abandon, check, run,
+    AffectedQueues, AttemptEnd, AttemptPlan, Conditions, Fault, FaultKind, Happened, Limit,
+    MessagePlan, Outcome, QueuePlan, Scenario, Story, abandon, check, run,
 };
 
 const fn secs(secs: u64) -> Duration {
@@ -217,6 +217,30 @@ fn a_copy_that_a_full_wait_queue_refuses_is_stored_soon_after_the_limit_of_the_q
             .rfind(|recorded| matches!(recorded.event, Happened::Ended(..)))
             .unwrap();
         assert!(last.at < secs(90), "it took {:?}", last.at);
+    }
+}
+
+/// The connection for copies comes back while a connection may have so few channels, and stays open
+/// when it may have more. Meanwhile a wait queue refuses copies, which need a channel more.
+#[test]
+fn copies_find_channels_again_after_a_connection_could_have_fewer_than_they_need() {
+    let plan = |ends| AttemptPlan { runs: secs(1), ends };
+    for (version, most) in VERSIONS.into_iter().flat_map(|it| (1..=4).map(move |most| (it, most))) {
+        let mut scenario = quiet(version, 40, 4);
+        (scenario.queues[0].immediate, scenario.queues[0].delays) = (0, vec![secs(2)]);
+        for (number, message) in scenario.messages.iter_mut().enumerate() {
+            message.at = secs(number as u64);
+            let ends = if number % 2 == 0 { AttemptEnd::Succeeds } else { AttemptEnd::Fails };
+            message.attempts = vec![plan(AttemptEnd::Fails), plan(ends)];
+        }
+        let few = FaultKind::Limit { limit: Limit::ConnectionChannels(most), lasts: secs(10) };
+        let cut = FaultKind::Cut { process: 0, connection: 1 };
+        let full = FaultKind::Full { queues: AffectedQueues::Waits, lasts: secs(5) };
+        scenario.faults = vec![fault(4, few), fault(5, cut), fault(20, full)];
+        let outcome = kept(&scenario);
+        let last = outcome.events.iter().rfind(|it| matches!(it.event, Happened::Ended(..)));
+        let last = last.unwrap().at;
+        assert!(last < secs(150), "{version:?} with {most} channels: it took {last:?}");
     }
 }
 
