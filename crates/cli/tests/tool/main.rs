@@ -21,6 +21,7 @@ mod management_users;
 mod monitoring;
 mod names;
 mod parked;
+mod poor_views;
 mod process;
 mod producers;
 mod publish;
