@@ -16,6 +16,7 @@ mod first_hour;
 mod folder;
 mod hostile;
 mod kills;
+mod limits;
 mod machine;
 mod management_users;
 mod monitoring;

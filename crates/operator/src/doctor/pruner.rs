@@ -12,7 +12,7 @@ use futures_util::FutureExt;
 use futures_util::future::Shared;
 use serde::Serialize;
 
-use super::amqp::Eyes;
+use super::amqp::{Eyes, ends_connection};
 use super::examination::{Examination, NEXT_SAMPLE};
 use super::observed::BindingDetails;
 use super::unused::{Prunable, Unused, Verdict};
@@ -306,7 +306,7 @@ impl Pruner<'_> {
             progress.pruned.push(match obstacle {
                 None => match self.delete_exchange(&unused).await {
                     Ok(()) => deleted(unused),
-                    Err(error @ Error::Lost { .. }) => return Err(error),
+                    Err(error) if ends_connection(&error) => return Err(error),
                     Err(error) => kept(unused, error.to_string()),
                 },
                 Some(obstacle) => kept(unused, obstacle),
