@@ -275,8 +275,11 @@ async fn without_statistics(test: &str, broker: Broker) {
     let view = View {
         url: broker.management_url().unwrap(),
         whose: format!("{test} ({})", broker.version()),
-        policies_unseen: is_untold.then_some("the broker has not counted yet, or collects no statistics"),
-        kept_because: Some("the broker has not counted its messages and consumers yet, or collects no statistics"),
+        policies_unseen: is_untold
+            .then_some("the broker has not counted yet, or collects no statistics"),
+        kept_because: Some(
+            "the broker has not counted its messages and consumers yet, or collects no statistics",
+        ),
         is_refused: false,
     };
     ground.prunes(&view, 900).await;
