@@ -13,36 +13,36 @@ use crate::support::{Fixture, Running, millis};
 
 const PASSWORD: &str = "hunter2";
 /// The id of the chain that has parked.
-const CHAIN: &str = "order-7";
+pub(crate) const CHAIN: &str = "order-7";
 /// The delay of a wait queue that a running service uses, and the tool's settings do not.
 const IN_USE: &str = "700ms";
 /// What a look at messages says that cannot see policies.
 const BLIND: &str = "cannot see whether a policy makes looking at queue";
 
 /// What the tool learns of the broker, and from where.
-struct View<'a> {
-    url: &'a str,
+pub(crate) struct View<'a> {
+    pub(crate) url: &'a str,
     /// Who has it.
-    whose: String,
+    pub(crate) whose: String,
     /// Why the policies are not seen, if they are not.
-    policies_unseen: Option<&'a str>,
+    pub(crate) policies_unseen: Option<&'a str>,
     /// Why no wait queue is deleted. Without it, the unused ones are.
-    kept_because: Option<&'a str>,
+    pub(crate) kept_because: Option<&'a str>,
     /// Whether that is an error, and not the state of the queues.
-    is_refused: bool,
+    pub(crate) is_refused: bool,
 }
 
 /// A service whose messages wait in a queue that the tool's settings do not have, and a message
 /// that it has parked.
-struct Ground {
-    fixture: Fixture,
-    running: Running,
+pub(crate) struct Ground {
+    pub(crate) fixture: Fixture,
+    pub(crate) running: Running,
     folder: Folder,
 }
 
 impl Ground {
     /// With further wait queues of these delays, in milliseconds, which nothing uses.
-    async fn with_unused(mut fixture: Fixture, unused: &[u64]) -> Self {
+    pub(crate) async fn with_unused(mut fixture: Fixture, unused: &[u64]) -> Self {
         for delay in unused {
             fixture.settings.retry.delays = millis([*delay]);
             fixture.declare().await;
@@ -55,11 +55,17 @@ impl Ground {
         fixture.settings.retry.delays = millis([100]);
         fixture.declare().await;
         let folder = Folder::of(&fixture);
+        // Declares the queue of what is discarded, so that the broker knows all queues from now on.
+        for command in [&["discard", "--queue", &fixture.queue][..], &["restore"]] {
+            let command = [&["parked"], command, &["--apply", "--all"]].concat();
+            let moved = fixture.tool(&command).finished().await;
+            assert_eq!(moved.code(), 0, "{}", moved.err);
+        }
         std::fs::write(folder.0.join("mended"), "mended").unwrap();
         Self { fixture, running, folder }
     }
 
-    fn tier(&self, delay: u64) -> String {
+    pub(crate) fn tier(&self, delay: u64) -> String {
         format!("{}.wait.{delay}", self.fixture.namespace.name())
     }
 
@@ -76,6 +82,7 @@ impl Ground {
         let what = format!("{}, {command:?}: {said}", view.whose);
         assert_eq!(finished.code(), code, "{what}");
         assert!(!said.contains("panicked") && !said.contains(PASSWORD), "{what}");
+        assert!(!said.contains("broker.management_url"), "it is named already: {what}");
         for part in says {
             assert!(said.contains(part), "{part:?} is missing: {what}");
         }
@@ -94,7 +101,7 @@ impl Ground {
     }
 
     /// Each command of `parked` does its work.
-    async fn parked_works(&self, view: &View<'_>) {
+    pub(crate) async fn parked_works(&self, view: &View<'_>) {
         let queue = ["--queue", self.fixture.queue.as_str()];
         let of_queue = |command: &[&'static str]| [command, &queue].concat();
         let mended = self.folder.0.join("mended");
@@ -126,7 +133,7 @@ impl Ground {
     }
 
     /// The commands of `topology` that say what to declare, or declare it.
-    async fn topology_works(&self, view: &View<'_>) {
+    pub(crate) async fn topology_works(&self, view: &View<'_>) {
         let queue = ["--queue", self.fixture.queue.as_str()];
         let topology = |command: &[&'static str]| [&["topology"], command, &queue].concat();
         let tier = self.tier(100);
@@ -137,7 +144,7 @@ impl Ground {
     }
 
     /// The list of all parked queues, which says what it does not see.
-    async fn lists(&self, view: &View<'_>) {
+    pub(crate) async fn lists(&self, view: &View<'_>) {
         let parked = format!("{}: all 1 messages", self.fixture.parked());
         let list = ["parked", "list"];
         match view.policies_unseen {
@@ -148,7 +155,7 @@ impl Ground {
 
     /// A prune keeps what is in use, and deletes the wait queue of this delay, which is not, only
     /// if the view shows that.
-    async fn prunes(&self, view: &View<'_>, unused: u64) {
+    pub(crate) async fn prunes(&self, view: &View<'_>, unused: u64) {
         let delay = format!("{unused}ms");
         let [in_use, unused] = [700, unused].map(|delay| self.tier(delay));
         let queue = ["--queue", self.fixture.queue.as_str()];

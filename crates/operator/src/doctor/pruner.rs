@@ -130,7 +130,7 @@ fn unused_of(examination: &Examination) -> Result<(&Api, Vec<Unused>), Error> {
     let (Some(api), Some(management)) = (&examination.api, &examination.seen.management) else {
         let problem = examination.seen.management_problem.clone();
         let problem = problem.unwrap_or_else(|| {
-            "it alone lists wait queues and counts all that is in them".to_owned()
+            "it alone lists wait queues and counts all that is in them; name it with --management URL or broker.management_url".to_owned()
         });
         return Err(Error::Management { problem: problem.into() });
     };
