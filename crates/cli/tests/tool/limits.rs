@@ -222,3 +222,41 @@ async fn a_relay_that_starts_during_an_alarm_says_that_it_waits_and_goes_on_when
         fixture.publish("fails once more").await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_command_that_the_doctor_names_shows_each_limit_that_the_management_api_does_not_tell()
+{
+    let broker = fragile_broker().await;
+    let fixture = Fixture::at("untold-limits", broker.amqp_url()).await;
+    fixture.declare().await;
+    let limits = [
+        ("connection_max", "54321"),
+        ("channel_max_per_node", "54322"),
+        ("handshake_timeout", "54323"),
+        ("consumer_max_per_channel", "54324"),
+        ("cluster_queue_limit", "54325"),
+        ("max_message_size", "5432600"),
+    ];
+    for (key, limit) in limits {
+        let set = format!("application:set_env(rabbit, {key}, {limit}).");
+        broker.rabbitmqctl(&["eval", &set]).await.unwrap();
+    }
+    let look = ["--management", broker.management_url().unwrap()];
+    let doctor = [&["doctor", "--queue", fixture.queue.as_str()], &look[..]].concat();
+    let examined = fixture.tool(&doctor).finished().await.out;
+    let management = broker.management().unwrap();
+    let mut told = String::new();
+    for path in ["nodes", "overview"] {
+        told += &management.get(path).await.unwrap().to_string();
+    }
+    for (key, limit) in limits {
+        let line = examined.lines().find(|line| line.contains(&format!("shows {key} if")));
+        let line = line.unwrap_or_else(|| panic!("{key} is missing: {examined}"));
+        let command = line.split("`rabbitmqctl ").nth(1).unwrap().split('`').next().unwrap();
+        let arguments: Vec<_> = command.split(' ').collect();
+        let shown = broker.rabbitmqctl(&arguments).await.unwrap();
+        assert!(shown.contains(&format!("{{{key},{limit}}}")), "{key}: {shown}");
+        // If the API told it, it would not have to be unknown.
+        assert!(!told.contains(limit), "{key}: {told}");
+    }
+}
