@@ -196,8 +196,8 @@ pub enum Error {
         /// What the broker said.
         problem: Problem,
     },
-    /// The management API, which this needs, cannot be used.
-    #[error("the broker's management API is needed: {problem}; name it in broker.management_url")]
+    /// The management API, which this needs, cannot be used, or is not named.
+    #[error("the broker's management API is needed: {problem}")]
     Management {
         /// What happened; it names no credentials.
         problem: Problem,

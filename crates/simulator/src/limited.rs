@@ -101,12 +101,20 @@ impl Broker {
 
     /// Whether there may be one queue more.
     pub(crate) fn queue_limit(&self, name: &str) -> Result<(), Exception> {
-        match self.limits.vhost_queues.filter(|limit| self.queues.len() >= *limit) {
-            Some(limit) => Err(Exception::precondition_failed(&format!(
-                "cannot declare queue '{name}': queue limit in vhost '/' ({limit}) is reached"
-            ))),
-            None => Ok(()),
-        }
+        let Limits { vhost_queues, cluster_queues, .. } = self.limits;
+        let reached = |limit: &usize| self.queues.len() >= *limit;
+        let place = if let Some(limit) = vhost_queues.filter(reached) {
+            format!("vhost '/' ({limit})")
+        } else if let Some(limit) = cluster_queues.filter(reached)
+            && self.version >= Version::V4_0
+        {
+            format!("cluster ({limit})")
+        } else {
+            return Ok(());
+        };
+        Err(Exception::precondition_failed(&format!(
+            "cannot declare queue '{name}': queue limit in {place} is reached"
+        )))
     }
 }
 

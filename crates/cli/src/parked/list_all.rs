@@ -142,6 +142,7 @@ fn concerns_all_queues(error: &ParkedError) -> bool {
                 | Error::Connect { .. }
                 | Error::ConnectAny { .. }
                 | Error::Login { .. }
+                | Error::Limit { .. }
                 | Error::Tls { .. }
         ),
         _ => false,

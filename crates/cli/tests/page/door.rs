@@ -1,8 +1,10 @@
 //! What protects the page.
 
+use std::io::{Read, Write};
+
 use rehop_page::{Listen, Options};
 use rehop_testing::eventually;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 
 use super::http::{Served, settings, through_socket};
@@ -185,25 +187,40 @@ async fn what_is_too_large_is_refused() {
     assert_eq!(page.get("/", &cookie).await.status, 200);
 }
 
-#[tokio::test(flavor = "multi_thread")]
+/// The clock of the page stands still, so it closes none of these connections for its silence: an
+/// answer that had to wait for that would never come.
+#[tokio::test]
 async fn clients_that_send_nothing_or_little_hold_up_nobody() {
     let fixture = Fixture::new("ui-slow").await;
     let page = Served::start(&fixture, &[]).await;
     let cookie = page.enter().await;
-    let mut slow = Vec::new();
-    for number in 0..300 {
-        let mut stream = TcpStream::connect(&page.authority).await.unwrap();
-        if number % 2 == 0 {
-            stream.write_all(b"GET / HTTP/1.1\r\nhost:").await.unwrap();
+    let authority = page.authority.clone();
+    tokio::time::pause();
+    // While this runs the clock does not move on by itself either.
+    let asked = tokio::task::spawn_blocking(move || {
+        let connect = || std::net::TcpStream::connect(&authority).unwrap();
+        let mut slow: Vec<_> = (0..300).map(|_| connect()).collect();
+        for stream in slow.iter_mut().step_by(2) {
+            stream.write_all(b"GET / HTTP/1.1\r\nhost:").unwrap();
         }
-        slow.push(stream);
-    }
-    assert_eq!(page.get("/", &cookie).await.status, 200);
+        let mut quick = connect();
+        quick.set_read_timeout(Some(SOON)).unwrap();
+        write!(quick, "GET / HTTP/1.1\r\nhost: {authority}\r\n{cookie}\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        quick.read_to_string(&mut answer).expect("the page is answered");
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        slow
+    });
+    let slow = asked.await.unwrap();
+    tokio::time::resume();
     // Their connections are closed, whatever they do.
-    let mut last = slow.pop().unwrap();
-    let mut rest = Vec::new();
-    let closed = tokio::time::timeout(SOON, last.read_to_end(&mut rest)).await;
-    assert!(closed.is_ok(), "a connection that sends nothing is closed");
+    for slow in slow {
+        slow.set_nonblocking(true).unwrap();
+        let mut slow = TcpStream::from_std(slow).unwrap();
+        let mut rest = Vec::new();
+        let closed = tokio::time::timeout(SOON, slow.read_to_end(&mut rest)).await;
+        assert!(closed.is_ok(), "a connection that sends nothing is closed");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

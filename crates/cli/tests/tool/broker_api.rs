@@ -103,19 +103,39 @@ impl BrokerApi {
     /// A copy of this API at an address of its own, whose list of nodes `change` edits. Every
     /// failed request is answered with 404.
     pub(crate) async fn with_nodes(&self, change: fn(&mut Vec<Value>)) -> Endpoint {
+        let edit = move |path: &str, body: &mut Value| {
+            if path == "/api/nodes" {
+                change(body.as_array_mut().unwrap());
+            }
+            200
+        };
+        self.copy(edit).await
+    }
+
+    /// A copy of this API at an address of its own, which answers these paths with 500.
+    pub(crate) async fn failing_at(
+        &self,
+        fails: impl Fn(&str) -> bool + Clone + Send + Sync + 'static,
+    ) -> Endpoint {
+        self.copy(move |path, _| if fails(path) { 500 } else { 200 }).await
+    }
+
+    /// `edit` changes an answer, and says which status it has.
+    async fn copy(
+        &self,
+        edit: impl Fn(&str, &mut Value) -> u16 + Clone + Send + Sync + 'static,
+    ) -> Endpoint {
         let management = self.management.clone();
         Endpoint::start(move |arrived| {
-            let management = management.clone();
+            let (management, edit) = (management.clone(), edit.clone());
             async move {
                 let path = arrived.path.strip_prefix(Endpoint::PATH).unwrap();
                 let answer = management.get(path.strip_prefix("/api/").unwrap()).await;
-                let Ok(mut body) = answer else {
-                    return Response::builder().status(404).body(Body::empty()).unwrap();
+                let (status, body) = match answer {
+                    Ok(mut body) => (edit(path, &mut body), body.to_string()),
+                    Err(_) => (404, String::new()),
                 };
-                if path == "/api/nodes" {
-                    change(body.as_array_mut().unwrap());
-                }
-                Response::new(Body::from(body.to_string()))
+                Response::builder().status(status).body(Body::from(body)).unwrap()
             }
         })
         .await

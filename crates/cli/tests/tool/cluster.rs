@@ -1,11 +1,14 @@
-//! `rehop doctor` at a cluster that loses its nodes, or whose network is cut. `make nightly` runs
-//! these tests.
+//! The tool at a cluster that loses its nodes, or whose network is cut. `make nightly` runs these
+//! tests.
+
+use std::time::Duration;
 
 use rehop_testing::{BrokerError, Cluster, eventually};
 use serde_json::{Value, json};
 
 use super::examined::COUNTED;
-use crate::support::{Fixture, not_tried};
+use super::poor_views::{CHAIN, Ground, View};
+use crate::support::{Fixture, SOON, not_tried};
 
 /// Three nodes, or `None` where no cluster can be started.
 async fn cluster() -> Option<Cluster> {
@@ -89,6 +92,96 @@ async fn a_node_that_is_cut_off_is_found_and_so_is_the_partition_that_it_leaves_
     })
     .await
     .unwrap();
+}
+
+/// Waits until the broker has counted what is in these wait queues, and sees that nothing uses them.
+async fn are_removable(ground: &Ground, url: &str, delays: &[u64]) {
+    let prune = ["topology", "prune", "--queue", &ground.fixture.queue, "--json", "--management"];
+    eventually(COUNTED, "the wait queues are known to be unused", async || {
+        let listed = ground.fixture.tool(&[&prune[..], &[url]].concat()).finished().await;
+        let unused: Value = serde_json::from_str(&listed.out).map_err(|_| listed.err)?;
+        let is_removable = |delay: &u64| {
+            unused.as_array().into_iter().flatten().any(|it| {
+                it["name"] == ground.tier(*delay).as_str() && it["verdict"] == "removable"
+            })
+        };
+        if delays.iter().all(is_removable) { Ok(true) } else { Err(unused.to_string()) }
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_command_works_without_one_of_three_nodes_and_deletes_nothing_without_two() {
+    let Some(cluster) = cluster().await else { return };
+    let fixture = Fixture::at("act-down", &cluster.amqp_url(0)).await;
+    let mut ground = Ground::with_unused(fixture, &[900, 1_000]).await;
+    let url = cluster.management_url(0);
+    let view = View {
+        url: &url,
+        whose: "two of three nodes".to_owned(),
+        policies_unseen: None,
+        kept_because: None,
+        is_refused: false,
+    };
+    are_removable(&ground, &url, &[900, 1_000]).await;
+    let discarded = format!("{}.discarded", ground.fixture.namespace.name());
+    let management = cluster.management(0).unwrap();
+    eventually(COUNTED, "the broker tells of the newest queue", async || {
+        let told = management.queue(&discarded).await;
+        told.map(|queue| !queue["effective_policy_definition"].is_null())
+    })
+    .await
+    .unwrap();
+    cluster.kill(2).await.unwrap();
+    ground
+        .fixture
+        .is_found_with(
+            &["--management", &url],
+            &[("node-down", "node ")],
+            &[("member-down", ""), ("even-members", ""), ("unused-tier", ""), ("limit-near", "")],
+        )
+        .await;
+    are_removable(&ground, &url, &[900, 1_000]).await;
+    ground.prunes(&view, 900).await;
+    ground.topology_works(&view).await;
+    ground.lists(&view).await;
+    ground.parked_works(&view).await;
+
+    cluster.kill(1).await.unwrap();
+    // Each answer of a queue without a majority is waited for.
+    ground.fixture.settings.broker.timeout = Duration::from_secs(3);
+    let queue = ground.fixture.queue.as_str();
+    for command in [
+        &["topology", "prune", "--queue", queue, "--apply", "--delay", "1s"][..],
+        &["topology", "declare", "--queue", queue],
+        &["topology", "plan", "--queue", queue],
+        &["doctor", "--queue", queue],
+        &["parked", "list"],
+        &["parked", "show", "--queue", queue, CHAIN],
+        &["parked", "discard", "--queue", queue, "--apply", "--all"],
+        &["parked", "replay", "--queue", queue, "--apply", "--all"],
+    ] {
+        let command = [command, &["--management", &url]].concat();
+        let finished = ground.fixture.tool(&command).finished_within(COUNTED).await;
+        let said = format!("{}{}", finished.out, finished.err);
+        // Each node knows what exists, and before 4.3 declares that again.
+        let is_of_what_exists = command.contains(&"plan") || command.contains(&"declare");
+        // On 4.0 the management API has no usable list of queues then.
+        let names = |what: &str| said.contains(what);
+        let is_said = [1, 3].contains(&finished.code())
+            && (names("majority") || names("the management API at "));
+        assert!(is_of_what_exists || is_said, "{command:?}: {said}");
+        assert!(!said.contains("panicked") && !said.contains("is deleted"), "{command:?}: {said}");
+    }
+    cluster.start_nodes(&[1, 2]).await.unwrap();
+    let tier = ground.tier(1_000);
+    let client = cluster.client(0).await.unwrap();
+    for (queue, depth) in [(tier, 0), (ground.fixture.parked(), 1)] {
+        let is_whole = async || client.depth(&queue).await.map(|found| found == depth);
+        eventually(SOON, "what was there is still there", is_whole).await.unwrap();
+    }
+    ground.running.stop().await;
 }
 
 /// Whether this node has a member of the queue.

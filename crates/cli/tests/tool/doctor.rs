@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rehop::settings::{AskedDelays, BindingSettings, Declare, Order, QueueType, WaitStrategy};
 use rehop::{Backoff, Consumer, Message, Raw};
-use rehop_testing::{Broker, Publish, eventually};
+use rehop_testing::{Broker, Properties, Publish, eventually};
 use serde_json::{Value, json};
 
 use super::broker_api::BrokerApi;
@@ -318,20 +318,44 @@ async fn a_policy_that_would_mix_with_the_dead_lettering_of_an_existing_queue_is
     fixture.is_found(&look, &lacks).await;
     let said = fixture.doctor(&look).await.out;
     let report: Value = serde_json::from_str(&said).unwrap();
+    // Where poison would go, which is not where its owner wants it.
+    let goes = format!(
+        "what the queue dead-letters would come to exchange {theirs:?} with the routing key {queue:?} in place of the message's own"
+    );
     for finding in report["findings"].as_array().unwrap() {
         let remedy = finding["remedy"].as_str().unwrap();
         assert!(!remedy.contains("--format policies"), "{finding}");
+        let is_advice = finding["check"] != "no-consumer";
+        assert!(!is_advice || remedy.contains(&goes), "{finding}");
     }
 
     let export = ["topology", "export", "--queue", queue, "--format", "policies", "--set", &listed];
     let refused = fixture.tool(&[&export[..], &look[..2]].concat()).finished().await.error(1);
-    assert!(refused.contains("would mix") && refused.contains(&theirs), "{refused}");
+    for part in [&goes, "would mix", "`rehop doctor` says what to set"] {
+        assert!(refused.contains(part), "{part:?} is missing: {refused}");
+    }
     // Without the management API nobody knows.
     let exported = fixture.tool(&export).finished().await;
     assert!(exported.err.contains("a dead-letter exchange of their own"), "{}", exported.err);
     let policies: Value = serde_json::from_str(&exported.out).unwrap();
     api.import(&policies).await;
     fixture.is_found(&look, &[("no-dead-letter-exchange", queue)]).await;
+    let report: Value = serde_json::from_str(&fixture.doctor(&look).await.out).unwrap();
+    let is_mixed = |finding: &&Value| finding["check"] == "no-dead-letter-exchange";
+    let finding = report["findings"].as_array().unwrap().iter().find(is_mixed).unwrap();
+    let goes = format!(
+        "what the queue dead-letters comes to {theirs:?} with that key in place of the message's own"
+    );
+    assert!(finding["seen"].as_str().unwrap().contains(&goes), "{finding}");
+    // It is so.
+    let incoming = fixture.namespace.exchange("incoming");
+    fixture.client.declare_exchange(&incoming, "fanout", json!({})).await.unwrap();
+    fixture.client.bind(queue, &incoming, "", json!({})).await.unwrap();
+    let expires = |properties: &mut Properties| properties.expiration = Some("1".to_owned());
+    let message = Publish::to(&incoming, "order.created").body("x").properties(expires);
+    fixture.client.publish(message).await.unwrap();
+    let came = fixture.client.drain(&poison, 1, SOON).await.unwrap();
+    assert_eq!(came[0].routing_key, queue, "not the message's own");
     api.delete_policy(policies["policies"][0]["name"].as_str().unwrap()).await;
 }
 

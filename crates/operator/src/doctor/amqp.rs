@@ -79,14 +79,14 @@ impl Eyes<'_> {
                 Ok(_) | Err(Error::Unavailable { .. } | Error::Timeout { .. }) => {
                     subject.topology.queues.push(queue)
                 }
-                Err(error @ Error::Lost { .. }) => return Err(error),
+                Err(error) if ends_connection(&error) => return Err(error),
                 Err(_) => return Ok(()),
             }
         }
         for exchange in exchanges {
             match self.exchange(&exchange.name).await {
                 Ok(()) => subject.topology.exchanges.push(exchange),
-                Err(error @ Error::Lost { .. }) => return Err(error),
+                Err(error) if ends_connection(&error) => return Err(error),
                 Err(_) => {}
             }
         }
@@ -131,7 +131,7 @@ impl Eyes<'_> {
                 Ok((_, consumers)) if count >= consumers as usize => {}
                 // Whoever may not look has only the API's word.
                 Err(Error::Missing { .. } | Error::Permission { .. }) => {}
-                Err(error @ Error::Lost { .. }) => return Err(error),
+                Err(error) if ends_connection(&error) => return Err(error),
                 Ok(_) | Err(_) => *shown = None,
             }
         }
@@ -193,6 +193,7 @@ impl Eyes<'_> {
                 *existence =
                     Existence::Unavailable { problem: "the broker did not answer".to_owned() }
             }
+            error if ends_connection(&error) => return Err(error),
             _ => {}
         }
         Ok(None)
@@ -239,7 +240,8 @@ impl Eyes<'_> {
             Err(Error::Permission { problem, .. }) => {
                 seen.report_denied = Some(problem.to_string())
             }
-            Err(error @ (Error::Timeout { .. } | Error::Lost { .. })) => return Err(error),
+            Err(error @ Error::Timeout { .. }) => return Err(error),
+            Err(error) if ends_connection(&error) => return Err(error),
             _ => {}
         }
         Ok(())
@@ -311,10 +313,16 @@ fn note(what: String, tried: Result<(), Error>, denied: &mut Vec<Denied>) -> Res
         Err(Error::Permission { problem, .. }) => {
             denied.push(Denied { what, problem: problem.to_string() })
         }
-        Err(error @ Error::Lost { .. }) => return Err(error),
+        Err(error) if ends_connection(&error) => return Err(error),
         _ => {}
     }
     Ok(())
+}
+
+/// Whether the connection has ended with it, so that nothing more can be asked. Over a limit of
+/// channels the broker ends it, and only the first error names the limit.
+pub(super) fn ends_connection(error: &Error) -> bool {
+    matches!(error, Error::Lost { .. } | Error::Limit { .. })
 }
 
 /// What a refused passive declare says about an object.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::amqp::Eyes;
+use super::amqp::{Eyes, ends_connection};
 use super::management::lasting;
 use super::observed::{
     DeliveryLimit, Existence, LIMIT_OUT_OF_REACH, Management, Object, Observed, QueueState,
@@ -128,7 +128,7 @@ impl Examination {
                 Ok(since) => {
                     self.seen.oldest_parked.extend(since.map(|since| (queue.name.clone(), since)))
                 }
-                Err(error @ Error::Lost { .. }) => return Err(error),
+                Err(error) if ends_connection(&error) => return Err(error),
                 Err(error) => {
                     self.seen
                         .unseen

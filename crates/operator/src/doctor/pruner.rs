@@ -12,7 +12,7 @@ use futures_util::FutureExt;
 use futures_util::future::Shared;
 use serde::Serialize;
 
-use super::amqp::Eyes;
+use super::amqp::{Eyes, ends_connection};
 use super::examination::{Examination, NEXT_SAMPLE};
 use super::observed::BindingDetails;
 use super::unused::{Prunable, Unused, Verdict};
@@ -130,7 +130,7 @@ fn unused_of(examination: &Examination) -> Result<(&Api, Vec<Unused>), Error> {
     let (Some(api), Some(management)) = (&examination.api, &examination.seen.management) else {
         let problem = examination.seen.management_problem.clone();
         let problem = problem.unwrap_or_else(|| {
-            "it alone lists wait queues and counts all that is in them".to_owned()
+            "it alone lists wait queues and counts all that is in them; name it with --management URL or broker.management_url".to_owned()
         });
         return Err(Error::Management { problem: problem.into() });
     };
@@ -306,7 +306,7 @@ impl Pruner<'_> {
             progress.pruned.push(match obstacle {
                 None => match self.delete_exchange(&unused).await {
                     Ok(()) => deleted(unused),
-                    Err(error @ Error::Lost { .. }) => return Err(error),
+                    Err(error) if ends_connection(&error) => return Err(error),
                     Err(error) => kept(unused, error.to_string()),
                 },
                 Some(obstacle) => kept(unused, obstacle),
@@ -356,8 +356,10 @@ impl Pruner<'_> {
     }
 
     /// The exchanges of rehop's that lead to the queue. Another one is an obstacle: whoever bound
-    /// the queue to it wants it.
+    /// the queue to it wants it. So is a queue without a leader: what the broker knows of it is
+    /// old, and it may not be able to bind it again.
     async fn sources(&self, unused: &Unused) -> Result<Vec<String>, String> {
+        self.eyes.queue(&unused.name).await.map_err(|error| error.to_string())?;
         let bindings = self.api.bindings(&unused.name).await.map_err(|it| it.of("bindings"))?;
         let sources = bindings.into_iter().map(|binding| binding.source);
         // Every queue is bound to the default exchange, whose name is empty.

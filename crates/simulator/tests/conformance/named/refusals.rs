@@ -29,7 +29,7 @@ struct Case {
     simulated: fn(&mut Limits),
 }
 
-const CASES: [Case; 7] = [
+const CASES: [Case; 8] = [
     Case {
         refused: Refused::Connection,
         set: &["set_user_limits", "guest", r#"{"max-connections": 0}"#],
@@ -71,6 +71,12 @@ const CASES: [Case; 7] = [
         set: &["set_vhost_limits", r#"{"max-queues": 0}"#],
         clear: &["clear_vhost_limits"],
         simulated: |limits| limits.vhost_queues = Some(0),
+    },
+    Case {
+        refused: Refused::Queue,
+        set: &["eval", "application:set_env(rabbit, cluster_queue_limit, 0)."],
+        clear: &["eval", "application:set_env(rabbit, cluster_queue_limit, infinity)."],
+        simulated: |limits| limits.cluster_queues = Some(0),
     },
 ];
 
@@ -172,6 +178,40 @@ async fn each_limit_refuses_with_the_same_code_and_text() {
         answers(&broker, case, simulated(version, case)).await;
         broker.rabbitmqctl(case.clear).await.unwrap();
         answers(&broker, case, None).await;
+    }
+}
+
+/// A client refuses further channels itself, so this compares what it is told.
+#[tokio::test(flavor = "multi_thread")]
+#[expect(clippy::disallowed_methods, reason = "the connection is new, and ends here")]
+async fn a_connection_may_have_as_many_channels_as_it_was_told_when_it_was_opened() {
+    let version = bench().await.version;
+    let broker = Broker::builder().own().start().await.unwrap();
+    if !broker.has_rabbitmqctl() {
+        return;
+    }
+    let set = async |most: u16| {
+        let expression = format!("application:set_env(rabbit, channel_max, {most}).");
+        broker.rabbitmqctl(&["eval", &expression]).await.unwrap();
+    };
+    let mut simulated = rehop_simulator::Broker::new(version);
+    for most in [7, 2] {
+        set(most).await;
+        simulated.limits.connection_channels = Some(most);
+        let properties = ConnectionProperties::default();
+        let connection = Connection::connect(broker.amqp_url(), properties).await.unwrap();
+        let twin = simulated.connect(Time::ZERO, "guest").unwrap();
+        set(1).await;
+        simulated.limits.connection_channels = Some(1);
+        assert_eq!(Some(connection.configuration().channel_max()), simulated.channel_max(twin));
+        let mut channels = Vec::new();
+        for number in 1..=most {
+            channels.push(connection.create_channel().await.unwrap());
+            simulated.receive(Time::ZERO, twin, number, Method::OpenChannel);
+        }
+        let is_closed = |event: &Event| matches!(event, Event::Closed { .. });
+        assert!(!simulated.sent().any(|sent| is_closed(&sent.event)));
+        connection.close(200, "done".into()).await.unwrap();
     }
 }
 
