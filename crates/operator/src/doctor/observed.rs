@@ -164,6 +164,8 @@ pub(super) struct QueueDetails {
     pub(super) messages: Option<u64>,
     #[serde(deserialize_with = "lenient")]
     pub(super) messages_ready: Option<u64>,
+    #[serde(deserialize_with = "lenient")]
+    pub(super) state: Option<String>,
     /// Only quorum queues have it.
     #[serde(deserialize_with = "lenient")]
     pub(super) messages_dlx: Option<u64>,
@@ -392,6 +394,23 @@ fn is_before(own: &str, version: [u32; 2]) -> bool {
 }
 
 impl QueueDetails {
+    /// The members of a quorum queue that are down, as far as the API tells its members.
+    pub(super) fn members_down(&self) -> Option<Vec<&str>> {
+        let (members, online) = (self.members.as_ref()?, self.online.as_ref()?);
+        let is_down = |member: &&String| !online.contains(*member);
+        (self.kind == "quorum")
+            .then(|| members.iter().filter(is_down).map(String::as_str).collect())
+    }
+
+    /// Whether it has lost the majority of its members, so that it accepts and delivers nothing,
+    /// and the broker knows only what was in it before. So it may know no more which members are
+    /// down (4.0 and 4.3), but its state is always that of now.
+    pub(super) fn has_lost_majority(&self) -> bool {
+        let members = self.members.as_ref().map_or(0, Vec::len);
+        self.state.as_deref() == Some("minority")
+            || self.members_down().is_some_and(|down| members > 0 && down.len() * 2 >= members)
+    }
+
     /// The number of a policy's key, such as `delivery-limit`.
     pub(super) fn policy_number(&self, key: &str) -> Option<i64> {
         self.by_policy(key).and_then(Value::as_i64)

@@ -400,6 +400,9 @@ impl Pruner<'_> {
         if !users.unseen().is_empty() {
             return Some(Verdict::UseUnknown.as_str().to_owned());
         }
+        if details.has_lost_majority() {
+            return Some(Verdict::NoMajority.as_str().to_owned());
+        }
         match (messages, details.consumers, self.eyes.queue(&unused.name).await) {
             (_, _, Err(error)) => Some(error.to_string()),
             (Some(0), Some(0), Ok((0, 0))) => None,

@@ -72,6 +72,8 @@ pub enum Verdict {
     /// How many messages or consumers it has is not known: the broker has not counted them yet, or
     /// collects no statistics.
     NotCounted,
+    /// It has lost the majority of its members, so only what it held before is known.
+    NoMajority,
     /// It is empty, and the management API does not show the consumers of each work queue.
     UseUnknown,
     /// An exchange that is needed by a wait queue that stays.
@@ -93,6 +95,9 @@ impl Verdict {
             Self::HasConsumers => "it has consumers",
             Self::NotCounted => {
                 "the broker has not counted its messages and consumers yet, or collects no statistics"
+            }
+            Self::NoMajority => {
+                "it has lost the majority of its members, so what it holds is not known: start their nodes"
             }
             Self::UseUnknown => {
                 "it is empty, but may be in use: the management API does not show all consumers"
@@ -177,6 +182,7 @@ fn verdict(
     }
     match (details.consumers, details.messages) {
         _ if !is_free => Verdict::InUse,
+        _ if details.has_lost_majority() => Verdict::NoMajority,
         (Some(1..), _) => Verdict::HasConsumers,
         (_, Some(1..)) => Verdict::HasMessages,
         (None, _) | (_, None) => Verdict::NotCounted,
@@ -195,6 +201,7 @@ fn used_by(verdict: Verdict, announced: Vec<String>, users: &Users) -> Vec<Strin
         | Verdict::HasMessages
         | Verdict::HasConsumers
         | Verdict::NotCounted
+        | Verdict::NoMajority
         | Verdict::Needed
         | Verdict::NotOurs => Vec::new(),
     }

@@ -142,11 +142,16 @@ impl Api {
                 Err(failed(unauthorised(&self.user, &body)))
             }
             status if !status.is_success() => Err(refusal(format!("it answered {status}"), true)),
-            _ => serde_json::from_slice(&body).map(Some).map_err(|_| {
+            _ => parsed(&body).map(Some).map_err(|_| {
                 refusal("its answer is not understood; is this RabbitMQ?".to_owned(), true)
             }),
         }
     }
+}
+
+/// Of a queue without a majority, 4.0 and 4.3 name some keys twice. The last one counts.
+fn parsed<T: DeserializeOwned>(body: &[u8]) -> serde_json::Result<T> {
+    serde_json::from_slice::<serde_json::Value>(body).and_then(T::deserialize)
 }
 
 /// Whether an answer 404 is about the whole virtual host. 4.3 gives it to a user without permissions
@@ -213,6 +218,16 @@ mod tests {
         let other = api("http://rabbit", |broker| broker.password = Some(Secret::from("other")))
             .map(|api| api.password);
         assert_eq!(other.ok().as_deref(), Some("other"));
+    }
+
+    #[test]
+    fn of_a_key_that_is_named_twice_the_last_one_counts() {
+        #[derive(Deserialize)]
+        struct Seen {
+            state: String,
+        }
+        let seen: Seen = parsed(br#"{"state":"running","state":"minority"}"#).unwrap();
+        assert_eq!(seen.state, "minority");
     }
 
     #[test]

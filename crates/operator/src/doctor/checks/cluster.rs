@@ -164,16 +164,19 @@ fn versions(nodes: &[Node]) -> Option<Finding> {
 
 fn members(name: &str, management: &Management) -> Vec<Finding> {
     let Some(details) = management.queues.get(name) else { return Vec::new() };
-    let (Some(members), Some(online)) = (&details.members, &details.online) else {
+    let (Some(members), Some(down)) = (&details.members, details.members_down()) else {
         return Vec::new();
     };
-    if details.kind != "quorum" || members.is_empty() {
+    if members.is_empty() {
         return Vec::new();
     }
     let mut found = Vec::new();
-    let down: Vec<_> = members.iter().filter(|member| !online.contains(member)).cloned().collect();
     let seen = format!("{} of {} members are down: {}", down.len(), members.len(), down.join(", "));
-    if down.len() * 2 >= members.len() {
+    if details.has_lost_majority() {
+        let seen = match down.len() * 2 >= members.len() {
+            true => seen,
+            false => "the broker says so, and does not know all members that are down".to_owned(),
+        };
         let remedy = "start the nodes: until a majority is back the queue accepts and delivers nothing, and loses nothing";
         found.push(Finding::new(Check::WithoutMajority, queue(name), seen, remedy));
     } else if !down.is_empty() {

@@ -92,7 +92,7 @@ fn unused(subject: &Subject, seen: &Observed) -> Vec<Finding> {
                 "it is empty, and the management API does not tell whether consumers use it",
                 "look again where the broker collects statistics; until then nothing deletes it",
             ),
-            Verdict::NotOurs | Verdict::NotCounted | Verdict::Needed => return None,
+            Verdict::NotOurs | Verdict::NotCounted | Verdict::NoMajority | Verdict::Needed => return None,
         };
         Some(Finding::new(Check::UnusedTier, queue(&unused.name), seen, remedy))
     });

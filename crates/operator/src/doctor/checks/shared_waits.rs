@@ -65,12 +65,9 @@ fn may_refuse(details: &QueueDetails, management: &Management) -> Option<String>
     if details.kind != "quorum" {
         return None;
     }
-    let (known, online) = (details.members.as_ref()?, details.online.as_ref()?);
-    let (members, nodes) = (known.len(), management.nodes.len());
-    let down = known.iter().filter(|member| !online.contains(member)).count();
+    let (members, nodes) = (details.members.as_ref()?.len(), management.nodes.len());
     match members {
-        0 => None,
-        _ if down * 2 >= members => Some("it has lost its majority".to_owned()),
+        _ if details.has_lost_majority() => Some("it has lost its majority".to_owned()),
         1 if nodes > 1 => Some(format!("it has one member in a cluster of {nodes} nodes")),
         _ => None,
     }

@@ -89,6 +89,16 @@ fn only_an_empty_wait_queue_of_this_namespace_that_no_setting_uses_may_go() {
         queue
     };
     check(of(|queue| queue.consumers = None), Some(Verdict::NotCounted));
+    let members = |online: &[&str]| {
+        let mut queue = tier("ns.wait.700", 700, Some(0), 0);
+        let named = |names: &[&str]| Some(names.iter().map(ToString::to_string).collect());
+        (queue.members, queue.online) = (named(&["a", "b", "c"]), named(online));
+        queue
+    };
+    check(members(&["a"]), Some(Verdict::NoMajority));
+    check(members(&["a", "c"]), Some(Verdict::Removable));
+    check(of(|queue| queue.state = Some("minority".to_owned())), Some(Verdict::NoMajority));
+    check(of(|queue| queue.state = Some("running".to_owned())), Some(Verdict::Removable));
     check(of(|queue| queue.kind = "classic".to_owned()), Some(Verdict::NotOurs));
     check(of(|queue| queue.kind = String::new()), Some(Verdict::NotOurs));
     check(tier("ns.wait.700", 800, Some(0), 0), Some(Verdict::NotOurs));
