@@ -86,8 +86,8 @@ pub enum Error {
         /// What the broker said.
         problem: Problem,
     },
-    /// A limit of the broker, or of this machine, is reached. It is waited for, because others may
-    /// leave room, or somebody raises it.
+    /// A limit of the broker, or of this machine, is reached. Tried again, because others may make
+    /// room, or somebody may raise the limit.
     #[error("{limit}, so {what} is refused: {}. {problem}", limit.remedy())]
     Limit {
         /// What was tried.

@@ -174,7 +174,7 @@ impl Service {
         let exchanges = topology::copies_go_to(&names, &configs);
         let mut requested = stop_request(shutdown, &controls.0);
         let lanes = exchanges.len();
-        publishing.demand(move |connection| publish::lanes_fit(connection, lanes));
+        publishing.require(move |connection| publish::lanes_fit(connection, lanes));
         let reach = async {
             consuming.start().await?;
             publishing.start().await

@@ -29,14 +29,14 @@ pub struct Link {
     /// What opens connections in place of lapin.
     dialer: Option<Arc<dyn Dial>>,
     /// What a connection must offer to be used.
-    demand: OnceLock<Demand>,
+    requirement: OnceLock<Requirement>,
     current: StdMutex<Current>,
     /// Held while a connection is opened, so that there is one attempt at a time.
     connecting: Mutex<()>,
 }
 
 /// Refuses a connection that does not offer what its users need.
-type Demand = Box<dyn Fn(&dyn Connection) -> Result<(), Error> + Send + Sync>;
+type Requirement = Box<dyn Fn(&dyn Connection) -> Result<(), Error> + Send + Sync>;
 
 /// The state of a link's connection.
 #[derive(Debug, Clone, Copy)]
@@ -75,19 +75,19 @@ impl Link {
             name,
             broker,
             dialer: dialer(),
-            demand: OnceLock::new(),
+            requirement: OnceLock::new(),
             current: StdMutex::new(current),
             connecting: Mutex::default(),
         }
     }
 
-    /// Uses only connections that pass this. The broker's limits may change between two of them.
-    /// Only the first call counts.
-    pub(crate) fn demand(
+    /// From now on uses only connections that pass this check. Each new one is checked, because the
+    /// broker's limits may have changed. Only the first call counts.
+    pub(crate) fn require(
         &self,
-        demand: impl Fn(&dyn Connection) -> Result<(), Error> + Send + Sync + 'static,
+        requirement: impl Fn(&dyn Connection) -> Result<(), Error> + Send + Sync + 'static,
     ) {
-        let _ = self.demand.set(Box::new(demand));
+        let _ = self.requirement.set(Box::new(requirement));
     }
 
     /// The time limit for one answer of the broker.
@@ -174,10 +174,14 @@ impl Link {
         Err(Error::of_all_addresses(tried))
     }
 
-    /// Why a new connection is not used. It is closed.
+    /// Closes a new connection that fails the check, and returns the error.
     async fn refusal(&self, connection: &dyn Connection) -> Option<Error> {
-        let error = self.demand.get()?(connection).err()?;
-        let _ = timeout(CLOSE_LIMIT, connection.close("it offers too little")).await;
+        let error = self.requirement.get()?(connection).err()?;
+        let _ = timeout(
+            CLOSE_LIMIT,
+            connection.close("the limits of this connection are too low for rehop"),
+        )
+        .await;
         Some(error)
     }
 

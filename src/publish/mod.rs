@@ -27,21 +27,26 @@ pub(crate) use copy_publisher::CopyPublisher;
 use crate::broker::client::Connection;
 use crate::error::{Error, Limit, Problem};
 
-/// Whether each of the exchanges that copies go to can have its lane on this connection, and refused
-/// copies one besides. Copies use no other connection, so those without a lane would wait for as
-/// long as it lasts.
+/// What else a connection for copies needs channels for: refused copies, the receipts of replays,
+/// and the look whether it is alive.
+const OTHER_CHANNELS: usize = 3;
+
+/// Checks that this connection has room for one lane per exchange that copies go to, and for
+/// [`OTHER_CHANNELS`]. Copies use no other connection, so those without a lane would wait until it
+/// is replaced.
 pub(crate) fn lanes_fit(connection: &dyn Connection, exchanges: usize) -> Result<(), Error> {
     let most = connection.channel_max();
     // 0: the broker sets no limit.
-    if most == 0 || exchanges < usize::from(most) {
+    let needed = exchanges + OTHER_CHANNELS;
+    if most == 0 || needed <= usize::from(most) {
         return Ok(());
     }
     Err(Error::Limit {
         what: format!(
-            "opening a channel for each of the {exchanges} exchanges that copies go to, and one for refused copies,"
+            "opening {needed} channels for copies (one for each of {exchanges} exchanges, {OTHER_CHANNELS} for other purposes)"
         ),
         limit: Limit::ConnectionChannels,
-        problem: Problem::from(format!("A connection may have {most}")),
+        problem: Problem::from(format!("A connection may have {most} channels")),
     })
 }
 

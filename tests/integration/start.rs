@@ -191,21 +191,24 @@ async fn an_unknown_virtual_host_is_reported_at_once() {
     assert!(error.to_string().contains("nowhere"), "{error}");
 }
 
-/// Copies go to two exchanges, to wait and to be parked, and those that are refused need a channel
-/// more.
+/// Copies go to two exchanges, to wait and to be parked, and three more channels are needed at times.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_that_may_have_too_few_channels_for_copies_is_refused_with_both_numbers() {
     let mut fixture = Fixture::new("lanes").await;
     let url = fixture.settings.broker.url.expose().to_owned();
-    fixture.settings.broker.url = Secret::from(format!("{url}?channel_max=2"));
+    fixture.settings.broker.url = Secret::from(format!("{url}?channel_max=4"));
     fixture.settings.broker.startup_timeout = Duration::from_secs(1);
     let error = fixture.start_error().await;
     assert!(matches!(&error, Error::Limit { .. }), "{error}");
     let error = error.to_string();
-    for said in ["each of the 2 exchanges", "raise channel_max in rabbitmq.conf", "may have 2"] {
+    for said in [
+        "opening 5 channels for copies (one for each of 2 exchanges",
+        "raise channel_max in rabbitmq.conf",
+        "may have 4",
+    ] {
         assert!(error.contains(said), "{said}: {error}");
     }
-    fixture.settings.broker.url = Secret::from(format!("{url}?channel_max=3"));
+    fixture.settings.broker.url = Secret::from(format!("{url}?channel_max=5"));
     let run = fixture.serve_always(Err(Failure::permanent("no"))).await;
     fixture.client.publish(fixture.to_queue()).await.unwrap();
     fixture.drain_parked(1).await;

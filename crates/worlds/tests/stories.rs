@@ -221,11 +221,11 @@ fn a_copy_that_a_full_wait_queue_refuses_is_stored_soon_after_the_limit_of_the_q
 }
 
 /// The connection for copies comes back while a connection may have so few channels, and stays open
-/// when it may have more. Meanwhile a wait queue refuses copies, which need a channel more.
+/// when it may have more. Meanwhile a wait queue refuses copies, which need one more channel.
 #[test]
 fn copies_find_channels_again_after_a_connection_could_have_fewer_than_they_need() {
     let plan = |ends| AttemptPlan { runs: secs(1), ends };
-    for (version, most) in VERSIONS.into_iter().flat_map(|it| (1..=4).map(move |most| (it, most))) {
+    for (version, most) in VERSIONS.into_iter().flat_map(|it| (1..=6).map(move |most| (it, most))) {
         let mut scenario = quiet(version, 40, 4);
         (scenario.queues[0].immediate, scenario.queues[0].delays) = (0, vec![secs(2)]);
         for (number, message) in scenario.messages.iter_mut().enumerate() {

@@ -84,7 +84,7 @@ impl Endpoint {
         body: &Bytes,
         deadline: Instant,
     ) -> Result<Response<Incoming>, Missing> {
-        let mut is_resent = false;
+        let (mut is_resent, mut is_refused) = (false, false);
         loop {
             match self.send(headers, body, deadline).await {
                 Ok(response) => return Ok(response),
@@ -94,19 +94,24 @@ impl Endpoint {
                         return Err(Missing::NoDescriptor(self.times.timeout));
                     }
                 }
-                Err((missing, true)) if !is_resent => {
+                // The one says nothing of the other: behind a dead connection may be an endpoint
+                // that is about to stop.
+                Err((missing, true))
+                    if !(if missing.is_unprocessed() { is_refused } else { is_resent }) =>
+                {
                     tracing::debug!(
-                        "the endpoint has not processed the request, it seems ({missing}); it is sent once more"
+                        "the request was probably not processed ({missing}); sending it once more"
                     );
-                    is_resent = true;
+                    *(if missing.is_unprocessed() { &mut is_refused } else { &mut is_resent }) =
+                        true;
                 }
                 Err((missing, _)) => return Err(missing),
             }
         }
     }
 
-    /// Sends the request once. An error says also whether the endpoint has not processed it, as far
-    /// as can be told.
+    /// Sends the request once. The flag beside an error is true if the request was probably not
+    /// processed.
     async fn send(
         &self,
         headers: &HeaderMap,
@@ -129,9 +134,10 @@ impl Endpoint {
         if missing.is_unprocessed() {
             return Err((missing, true));
         }
+        // A reset concerns this request alone, so its connection stays in use.
         let was_dead = !missing.is_reset() && self.connections.failed(&sent);
-        let is_lost = was_dead && missing.is_lost_connection();
-        Err((missing, is_lost))
+        let may_resend = was_dead && missing.is_lost_connection();
+        Err((missing, may_resend))
     }
 
     /// What the body says about a failure.

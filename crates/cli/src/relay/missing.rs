@@ -72,8 +72,8 @@ impl Missing {
         is_failed && self.http2_errors().all(h2::Error::is_io)
     }
 
-    /// Whether the endpoint says over HTTP/2 that it has not processed the request. A GOAWAY fails
-    /// only requests that came after the last one that it covers.
+    /// Whether the endpoint says over HTTP/2 that it has not processed the request. On a
+    /// GOAWAY, h2 fails only the requests after the last stream that it names.
     pub(super) fn is_unprocessed(&self) -> bool {
         self.http2_errors().any(|error| {
             let is_refused = error.reason() == Some(h2::Reason::REFUSED_STREAM);
@@ -81,7 +81,7 @@ impl Missing {
         })
     }
 
-    /// Whether this request was reset alone, so that its connection is alive.
+    /// Whether only this request was reset, so that its connection is still usable.
     pub(super) fn is_reset(&self) -> bool {
         self.http2_errors().any(h2::Error::is_reset)
     }

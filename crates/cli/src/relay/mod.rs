@@ -144,8 +144,8 @@ A message may come more than once, for instance if an answer is lost. A
 connection that was used before may have died since. If it fails before a byte
 of an answer, the request is sent once more on a new connection, within the same
 attempt and --timeout, and idle connections that may be dead as well are closed.
-A request that the endpoint has not processed, as it says over HTTP/2, is also
-sent once more.
+So is a request that the endpoint says it has not processed (over HTTP/2, with
+REFUSED_STREAM or GOAWAY). Each of the two happens at most once in an attempt.
 
 Requests go directly to the endpoint: HTTP_PROXY and similar variables are not
 used. Certificates of https endpoints are checked against the system's

@@ -187,8 +187,8 @@ async fn what_is_too_large_is_refused() {
     assert_eq!(page.get("/", &cookie).await.status, 200);
 }
 
-/// The clock of the page stands still, so it closes none of these connections for its silence: an
-/// answer that had to wait for that would never come.
+/// The server's clock is paused, so it closes no silent connection. An answer that needed that would
+/// never come.
 #[tokio::test]
 async fn clients_that_send_nothing_or_little_hold_up_nobody() {
     let fixture = Fixture::new("ui-slow").await;
@@ -196,7 +196,7 @@ async fn clients_that_send_nothing_or_little_hold_up_nobody() {
     let cookie = page.enter().await;
     let authority = page.authority.clone();
     tokio::time::pause();
-    // While this runs the clock does not move on by itself either.
+    // While a blocking task runs, tokio does not advance a paused clock.
     let asked = tokio::task::spawn_blocking(move || {
         let connect = || std::net::TcpStream::connect(&authority).unwrap();
         let mut slow: Vec<_> = (0..300).map(|_| connect()).collect();

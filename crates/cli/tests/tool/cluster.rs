@@ -95,7 +95,7 @@ async fn a_node_that_is_cut_off_is_found_and_so_is_the_partition_that_it_leaves_
 }
 
 /// Waits until the broker has counted what is in these wait queues, and sees that nothing uses them.
-async fn are_removable(ground: &Ground, url: &str, delays: &[u64]) {
+async fn wait_until_removable(ground: &Ground, url: &str, delays: &[u64]) {
     let prune = ["topology", "prune", "--queue", &ground.fixture.queue, "--json", "--management"];
     eventually(COUNTED, "the wait queues are known to be unused", async || {
         let listed = ground.fixture.tool(&[&prune[..], &[url]].concat()).finished().await;
@@ -124,7 +124,7 @@ async fn each_command_works_without_one_of_three_nodes_and_deletes_nothing_witho
         kept_because: None,
         is_refused: false,
     };
-    are_removable(&ground, &url, &[900, 1_000]).await;
+    wait_until_removable(&ground, &url, &[900, 1_000]).await;
     let discarded = format!("{}.discarded", ground.fixture.namespace.name());
     let management = cluster.management(0).unwrap();
     eventually(COUNTED, "the broker tells of the newest queue", async || {
@@ -142,14 +142,20 @@ async fn each_command_works_without_one_of_three_nodes_and_deletes_nothing_witho
             &[("member-down", ""), ("even-members", ""), ("unused-tier", ""), ("limit-near", "")],
         )
         .await;
-    are_removable(&ground, &url, &[900, 1_000]).await;
+    wait_until_removable(&ground, &url, &[900, 1_000]).await;
     ground.prunes(&view, 900).await;
     ground.topology_works(&view).await;
     ground.lists(&view).await;
     ground.parked_works(&view).await;
 
     cluster.kill(1).await.unwrap();
-    // Each answer of a queue without a majority is waited for.
+    let tier = ground.tier(1_000);
+    eventually(COUNTED, "the broker knows that the majority is gone", async || {
+        management.queue(&tier).await.map(|queue| queue["state"] == "minority")
+    })
+    .await
+    .unwrap();
+    // Commands wait this long for each queue without a majority.
     ground.fixture.settings.broker.timeout = Duration::from_secs(3);
     let queue = ground.fixture.queue.as_str();
     for command in [
@@ -165,9 +171,9 @@ async fn each_command_works_without_one_of_three_nodes_and_deletes_nothing_witho
         let command = [command, &["--management", &url]].concat();
         let finished = ground.fixture.tool(&command).finished_within(COUNTED).await;
         let said = format!("{}{}", finished.out, finished.err);
-        // Each node knows what exists, and before 4.3 declares that again.
+        // To compare with what exists, or (before 4.3) to declare it again, takes no majority.
         let is_of_what_exists = command.contains(&"plan") || command.contains(&"declare");
-        // It says what it has kept, and why.
+        // A prune succeeds, and says what it keeps and why.
         let is_prune = command.contains(&"prune");
         let names = |what: &str| said.contains(what);
         let is_said = names("majority") && (is_prune || [1, 3].contains(&finished.code()));
@@ -177,7 +183,6 @@ async fn each_command_works_without_one_of_three_nodes_and_deletes_nothing_witho
         }
     }
     cluster.start_nodes(&[1, 2]).await.unwrap();
-    let tier = ground.tier(1_000);
     let client = cluster.client(0).await.unwrap();
     for (queue, depth) in [(tier, 0), (ground.fixture.parked(), 1)] {
         let is_whole = async || client.depth(&queue).await.map(|found| found == depth);

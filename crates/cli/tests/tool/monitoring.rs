@@ -134,14 +134,14 @@ async fn a_service_that_embeds_rehop_has_the_same_probes() {
     eventually(SOON, "the server stops", gone).await.unwrap();
 }
 
-/// The clock of the server stands still, so it closes none of these connections for its silence: a
-/// probe that had to wait for that would get no answer.
+/// The server's clock is paused, so it closes no silent connection. An answer that needed that would
+/// never come.
 #[tokio::test]
 async fn connections_that_send_nothing_keep_no_probe_from_its_answer_and_are_closed() {
     let monitoring = rehop::monitoring::listen("127.0.0.1:0").await.unwrap();
     let address = monitoring.address();
     tokio::time::pause();
-    // While this runs the clock does not move on by itself either.
+    // While a blocking task runs, tokio does not advance a paused clock.
     let probed = tokio::task::spawn_blocking(move || {
         let silent: Vec<_> =
             (0..300).map(|_| std::net::TcpStream::connect(address).unwrap()).collect();

@@ -12,11 +12,11 @@ use super::process::Finished;
 use crate::support::{Fixture, Running, millis};
 
 const PASSWORD: &str = "hunter2";
-/// The id of the chain that has parked.
+/// The id of the parked message's chain.
 pub(crate) const CHAIN: &str = "order-7";
 /// The delay of a wait queue that a running service uses, and the tool's settings do not.
 const IN_USE: &str = "700ms";
-/// What a look at messages says that cannot see policies.
+/// The warning of a command that reads messages and cannot see policies.
 const BLIND: &str = "cannot see whether a policy makes looking at queue";
 
 /// What the tool learns of the broker, and from where.
@@ -28,7 +28,7 @@ pub(crate) struct View<'a> {
     pub(crate) policies_unseen: Option<&'a str>,
     /// Why no wait queue is deleted. Without it, the unused ones are.
     pub(crate) kept_because: Option<&'a str>,
-    /// Whether that is an error, and not the state of the queues.
+    /// Whether the prune fails because of that, instead of reporting the queue as kept.
     pub(crate) is_refused: bool,
 }
 
@@ -214,7 +214,7 @@ impl User {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn users_who_see_less_can_move_messages_and_declare_and_prune_only_what_they_see_is_unused() {
+async fn users_who_see_less_move_messages_and_declare_but_prune_only_what_they_see_is_unused() {
     let Some(api) = BrokerApi::shared().await else { return };
     let fixture = Fixture::new("acts-as").await;
     let unused = [900, 1_000, 1_100];

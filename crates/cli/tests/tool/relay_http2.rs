@@ -64,7 +64,8 @@ impl Server {
         tokio::spawn(async move {
             for number in 0.. {
                 let (stream, _) = listener.accept().await.unwrap();
-                let stream = tls.accept(stream).await.unwrap();
+                // A client may give up.
+                let Ok(stream) = tls.accept(stream).await else { continue };
                 let frames = Frames { number, stream, asked: log.clone() };
                 tokio::spawn(serve(frames.started().await));
             }
@@ -197,7 +198,12 @@ const AS_OVER_HTTP_1: [Row; 4] = {
     use Reply::{HugeHeaders, Says};
     const BOTH: u8 = END_HEADERS | END_STREAM;
     const STATUS_103: &[u8] = &[8, 3, b'1', b'0', b'3'];
-    const EARLY: [Frame; 2] = [(HEADERS, END_HEADERS, STATUS_103), (HEADERS, BOTH, &[STATUS_200])];
+    const STATUS_100: &[u8] = &[8, 3, b'1', b'0', b'0'];
+    const EARLY: [Frame; 3] = [
+        (HEADERS, END_HEADERS, STATUS_100),
+        (HEADERS, END_HEADERS, STATUS_103),
+        (HEADERS, BOTH, &[STATUS_200]),
+    ];
     const TRAILERS: [Frame; 3] = [
         (HEADERS, END_HEADERS, &[STATUS_200]),
         (DATA, 0, b"x"),
@@ -217,10 +223,9 @@ const OF_HTTP_2: [Row; 15] = {
     use Reply::{GoAway, Reset, Says};
     const UNPROCESSED: &str = "says with GOAWAY that it has not processed the request";
     const REFUSED: &str = "refuses the request with REFUSED_STREAM";
-    const TWICE: &str = "does either of these for the second time";
+    const TWICE: &str = "does either of these again when the request is sent once more";
     const RESET: &str = "resets the request with any other code, such as INTERNAL_ERROR or CANCEL";
-    const NO_HEADER: &str =
-        "sends a header that HTTP/2 forbids, such as connection or a name with capitals";
+    const NO_HEADER: &str = "sends a header that HTTP/2 forbids, such as `connection`, or one with capitals in its name";
     const CONNECTION: &str = "http_connection";
     const UNREADABLE: &str = "http_unreadable";
     const BOTH: u8 = END_HEADERS | END_STREAM;
@@ -243,7 +248,12 @@ const OF_HTTP_2: [Row; 15] = {
         ("sends headers that cannot be decoded", &[Says(&[GARBAGE])], TRIED_AGAIN, UNREADABLE),
         (NO_HEADER, &[Says(&[FORBIDDEN])], TRIED_AGAIN, UNREADABLE),
         (NO_HEADER, &[Says(&[CAPITAL])], TRIED_AGAIN, UNREADABLE),
-        ("sends a length and no body", &[Says(&[NO_BODY])], TRIED_AGAIN, UNREADABLE),
+        (
+            "sends a content-length above 0, and ends the answer without a body",
+            &[Says(&[NO_BODY])],
+            TRIED_AGAIN,
+            UNREADABLE,
+        ),
     ]
 };
 

@@ -155,6 +155,6 @@ async fn a_certificate_of_an_unknown_authority_fails_the_connection_and_the_erro
     let (_, another) = tls(&[], 2100);
     let error = error_of_a_certificate(2100, Some(another)).await;
     assert!(error.contains("certificate") && !error.contains("expired"), "{error}");
-    let what = "no authority of the system has signed the certificate of the endpoint";
+    let what = "no trusted authority has signed the certificate of the endpoint";
     is_on_the_page(what, "tried again", "http_connect");
 }

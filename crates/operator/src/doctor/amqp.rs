@@ -319,8 +319,8 @@ fn note(what: String, tried: Result<(), Error>, denied: &mut Vec<Denied>) -> Res
     Ok(())
 }
 
-/// Whether the connection has ended with it, so that nothing more can be asked. Over a limit of
-/// channels the broker ends it, and only the first error names the limit.
+/// Whether this error ended the connection, so that nothing more can be asked. The broker ends one
+/// that opens a channel beyond a limit, and only the first error names the limit.
 pub(super) fn ends_connection(error: &Error) -> bool {
     matches!(error, Error::Lost { .. } | Error::Limit { .. })
 }

@@ -402,13 +402,18 @@ impl QueueDetails {
             .then(|| members.iter().filter(is_down).map(String::as_str).collect())
     }
 
-    /// Whether it has lost the majority of its members, so that it accepts and delivers nothing,
-    /// and the broker knows only what was in it before. So it may know no more which members are
-    /// down (4.0 and 4.3), but its state is always that of now.
+    /// Whether it has lost the majority of its members. It then accepts and delivers nothing, and
+    /// the broker's view of its contents is outdated. On 4.0 and 4.3 so may be the list of members
+    /// online, but its state is always current.
     pub(super) fn has_lost_majority(&self) -> bool {
         let members = self.members.as_ref().map_or(0, Vec::len);
         self.state.as_deref() == Some("minority")
             || self.members_down().is_some_and(|down| members > 0 && down.len() * 2 >= members)
+    }
+
+    /// Whether the node of its leader is gone, so that nobody can count what is in it.
+    pub(super) fn is_without_leader(&self) -> bool {
+        self.state.as_deref() == Some("down")
     }
 
     /// The number of a policy's key, such as `delivery-limit`.

@@ -130,7 +130,7 @@ fn unused_of(examination: &Examination) -> Result<(&Api, Vec<Unused>), Error> {
     let (Some(api), Some(management)) = (&examination.api, &examination.seen.management) else {
         let problem = examination.seen.management_problem.clone();
         let problem = problem.unwrap_or_else(|| {
-            "it alone lists wait queues and counts all that is in them; name it with --management URL or broker.management_url".to_owned()
+            "only it lists wait queues and counts everything in them; set --management URL or broker.management_url".to_owned()
         });
         return Err(Error::Management { problem: problem.into() });
     };
@@ -219,7 +219,8 @@ impl Pruner<'_> {
         ended.map(|()| progress.pruned)
     }
 
-    /// Unbinds the queues that are still as they were when they were chosen.
+    /// Unbinds the queues that are still as they were when they were chosen. All of them are looked
+    /// at before the first one is unbound: a look may take long, and what is unbound gets nothing.
     async fn unbind_queues(
         &self,
         chosen: Vec<(Verdict, Unused)>,
@@ -227,6 +228,7 @@ impl Pruner<'_> {
     ) -> PruneProgress {
         let mut progress = PruneProgress::default();
         let PruneProgress { pruned, unbound, exchanges, failed } = &mut progress;
+        let mut free = Vec::new();
         for (chosen_as, unused) in chosen {
             let is_as_chosen = unused.verdict == Verdict::Removable
                 || (unused.verdict == Verdict::MayBeInUse && chosen_as == Verdict::MayBeInUse);
@@ -236,17 +238,21 @@ impl Pruner<'_> {
                     pruned.push(kept(unused, because));
                 }
                 Prunable::Exchange => exchanges.push(unused),
-                Prunable::Queue if failed.is_some() => {}
                 Prunable::Queue if is_stopped(stop) => {
                     pruned.push(kept(unused, STOPPED.to_owned()));
                 }
                 Prunable::Queue => match self.sources(&unused).await {
-                    Ok(sources) => {
-                        *failed = self.unbind(&unused, &sources).await.err();
-                        unbound.push(Unbound { unused, sources });
-                    }
+                    Ok(sources) => free.push(Unbound { unused, sources }),
                     Err(obstacle) => pruned.push(kept(unused, obstacle)),
                 },
+            }
+        }
+        for queue in free {
+            if is_stopped(stop) {
+                pruned.push(kept(queue.unused, STOPPED.to_owned()));
+            } else if failed.is_none() {
+                *failed = self.unbind(&queue.unused, &queue.sources).await.err();
+                unbound.push(queue);
             }
         }
         progress
@@ -356,8 +362,8 @@ impl Pruner<'_> {
     }
 
     /// The exchanges of rehop's that lead to the queue. Another one is an obstacle: whoever bound
-    /// the queue to it wants it. So is a queue without a leader: what the broker knows of it is
-    /// old, and it may not be able to bind it again.
+    /// the queue to it wants it. A queue without a leader is an obstacle, too: what the broker
+    /// knows of it is outdated, and once unbound it might not be bound again.
     async fn sources(&self, unused: &Unused) -> Result<Vec<String>, String> {
         self.eyes.queue(&unused.name).await.map_err(|error| error.to_string())?;
         let bindings = self.api.bindings(&unused.name).await.map_err(|it| it.of("bindings"))?;
@@ -402,6 +408,9 @@ impl Pruner<'_> {
         }
         if details.has_lost_majority() {
             return Some(Verdict::NoMajority.as_str().to_owned());
+        }
+        if details.is_without_leader() {
+            return Some(Verdict::NotCounted.as_str().to_owned());
         }
         match (messages, details.consumers, self.eyes.queue(&unused.name).await) {
             (_, _, Err(error)) => Some(error.to_string()),

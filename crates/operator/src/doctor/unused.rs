@@ -69,8 +69,8 @@ pub enum Verdict {
     HasMessages,
     /// Somebody consumes from it.
     HasConsumers,
-    /// How many messages or consumers it has is not known: the broker has not counted them yet, or
-    /// collects no statistics.
+    /// How many messages or consumers it has is not known: the broker has not counted them yet,
+    /// cannot because the queue has no leader, or collects no statistics.
     NotCounted,
     /// It has lost the majority of its members, so only what it held before is known.
     NoMajority,
@@ -186,6 +186,7 @@ fn verdict(
         (Some(1..), _) => Verdict::HasConsumers,
         (_, Some(1..)) => Verdict::HasMessages,
         (None, _) | (_, None) => Verdict::NotCounted,
+        _ if details.is_without_leader() => Verdict::NotCounted,
         (Some(0), Some(0)) if !users.unseen().is_empty() => Verdict::UseUnknown,
         (Some(0), Some(0)) if users.silent().is_empty() => Verdict::Removable,
         (Some(0), Some(0)) => Verdict::MayBeInUse,

@@ -99,9 +99,9 @@ struct HoldingSubscription {
 }
 
 impl HoldingSubscription {
-    /// Whether the broker answers on the channel, and so is not busy with a message for it: it
-    /// sends what belongs to a channel one after the other. The request changes nothing, because a
-    /// prefetch holds for later subscriptions only.
+    /// Whether the broker answers on the channel. It works through a channel in order, so while it
+    /// prepares a message there it answers nothing. This request changes nothing: a prefetch
+    /// applies to later subscriptions only.
     async fn answers(&self) -> bool {
         timeout(SILENCE, self.channel.set_prefetch(self.prefetch)).await.is_ok()
     }
@@ -276,9 +276,8 @@ impl<'a> QueueHead<'a> {
         self.silences = if ready > 0 || is_busy { 0 } else { self.silences + 1 };
         let last = self.last();
         let holds_unseen = last.unacked() > u64::from(last.kept);
-        Ok(ready > 0
-            || holds_unseen
-            || if is_busy { was_busy_for < BUSY } else { self.silences < SILENCES })
+        let may_come = if is_busy { was_busy_for < BUSY } else { self.silences < SILENCES };
+        Ok(ready > 0 || holds_unseen || may_come)
     }
 
     /// How long the broker has been busy with the channel. Tells an operator once.

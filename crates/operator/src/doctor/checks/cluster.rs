@@ -175,7 +175,9 @@ fn members(name: &str, management: &Management) -> Vec<Finding> {
     if details.has_lost_majority() {
         let seen = match down.len() * 2 >= members.len() {
             true => seen,
-            false => "the broker says so, and does not know all members that are down".to_owned(),
+            false => {
+                "the broker reports it as `minority`, but not all members that are down".to_owned()
+            }
         };
         let remedy = "start the nodes: until a majority is back the queue accepts and delivers nothing, and loses nothing";
         found.push(Finding::new(Check::WithoutMajority, queue(name), seen, remedy));

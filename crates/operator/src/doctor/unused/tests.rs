@@ -98,6 +98,7 @@ fn only_an_empty_wait_queue_of_this_namespace_that_no_setting_uses_may_go() {
     check(members(&["a"]), Some(Verdict::NoMajority));
     check(members(&["a", "c"]), Some(Verdict::Removable));
     check(of(|queue| queue.state = Some("minority".to_owned())), Some(Verdict::NoMajority));
+    check(of(|queue| queue.state = Some("down".to_owned())), Some(Verdict::NotCounted));
     check(of(|queue| queue.state = Some("running".to_owned())), Some(Verdict::Removable));
     check(of(|queue| queue.kind = "classic".to_owned()), Some(Verdict::NotOurs));
     check(of(|queue| queue.kind = String::new()), Some(Verdict::NotOurs));
