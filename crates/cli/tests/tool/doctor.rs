@@ -502,7 +502,11 @@ async fn messages_and_consumers_where_none_should_be_are_found_and_left_where_th
         .to_string();
     fixture
         .client
-        .publish(Publish::to_queue(&parked).body("old").header("rehop-errors", old))
+        .publish(
+            Publish::to(format!("{namespace}.park"), &fixture.queue)
+                .body("old")
+                .header("rehop-errors", old),
+        )
         .await
         .unwrap();
     fixture.client.publish(Publish::to_queue(&parked).body("new")).await.unwrap();

@@ -384,7 +384,7 @@ async fn after_a_request_that_was_acknowledged_and_not_answered_the_next_one_has
         }
     })
     .await;
-    let options = ["--idle-timeout", "10m", "--timeout", "4s"];
+    let options = ["--idle-timeout", "10m", "--timeout", "10s"];
     let relay = relay(&fixture, &server.url, &server.authority, &options).await;
     fixture.publish("a").await;
     server.asked.reaches(1).await;
@@ -457,7 +457,7 @@ async fn a_connection_over_http_2_that_a_firewall_forgot_costs_no_attempt() {
         }
     })
     .await;
-    let options = ["--idle-timeout", "10m", "--timeout", "10s"];
+    let options = ["--idle-timeout", "10m", "--timeout", "20s"];
     let relay = relay(&fixture, &server.url, &server.authority, &options).await;
     fixture.publish("a").await;
     forgotten.reaches(1).await;
