@@ -477,8 +477,8 @@ fn quotas() -> Vec<Case> {
         case(Broker, "a channel may have one consumer", quotas::one_consumer_for_each_channel),
         case(
             Broker,
-            "a connection may have two channels",
-            quotas::two_channels_for_each_connection,
+            "a connection may have five channels",
+            quotas::five_channels_for_each_connection,
         ),
         case(
             Broker,

@@ -306,10 +306,11 @@ pub(crate) async fn one_consumer_for_each_channel(ground: Ground) -> Account {
     lab.close(Allowed::losses(lost, 100)).await
 }
 
-/// A connection may have two channels. Each queue then has a connection of its own.
-pub(crate) async fn two_channels_for_each_connection(ground: Ground) -> Account {
-    let broker = ground.own_broker(|builder| builder.conf("channel_max = 2")).await;
-    let lab = ground.lab_on("two-channels", broker.clone());
+/// A connection may have as few channels as a service of one way to wait needs: the sizing page
+/// counts them.
+pub(crate) async fn five_channels_for_each_connection(ground: Ground) -> Account {
+    let broker = ground.own_broker(|builder| builder.conf("channel_max = 5")).await;
+    let lab = ground.lab_on("five-channels", broker.clone());
     lab.declare().await;
     let mut service = lab.service();
     lab.send(100, Does::Fail(1)).await;
