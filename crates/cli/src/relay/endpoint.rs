@@ -1,5 +1,6 @@
 //! The endpoint: one request per message.
 
+use std::mem;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
@@ -84,7 +85,7 @@ impl Endpoint {
         body: &Bytes,
         deadline: Instant,
     ) -> Result<Response<Incoming>, Missing> {
-        let (mut is_resent, mut is_refused) = (false, false);
+        let (mut is_lost, mut is_refused) = (false, false);
         loop {
             match self.send(headers, body, deadline).await {
                 Ok(response) => return Ok(response),
@@ -96,16 +97,17 @@ impl Endpoint {
                 }
                 // The one says nothing of the other: behind a dead connection may be an endpoint
                 // that is about to stop.
-                Err((missing, true))
-                    if !(if missing.is_unprocessed() { is_refused } else { is_resent }) =>
-                {
+                Err((missing, true)) => {
+                    let was_resent =
+                        if missing.is_unprocessed() { &mut is_refused } else { &mut is_lost };
+                    if mem::replace(was_resent, true) {
+                        return Err(missing);
+                    }
                     tracing::debug!(
                         "the request was probably not processed ({missing}); sending it once more"
                     );
-                    *(if missing.is_unprocessed() { &mut is_refused } else { &mut is_resent }) =
-                        true;
                 }
-                Err((missing, _)) => return Err(missing),
+                Err((missing, false)) => return Err(missing),
             }
         }
     }
