@@ -268,6 +268,32 @@ async fn the_endpoint_gets_everything_that_is_known_about_the_message() {
     relay.stop().await;
 }
 
+/// Such a message has no deadline, so its producer has to be told apart from others.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_log_names_each_producer_of_an_unreadable_deadline_once() {
+    let fixture = Fixture::new("unreadable-deadline").await;
+    let endpoint = Endpoint::start(|_| async { status(200) }).await;
+    let relay = fixture.relay(&endpoint.url, &[]).await;
+    for producer in ["shop", "till", "shop", "till", "shop"] {
+        let message = fixture.to_queue().header("rehop-expires-at", "after the weekend");
+        let message = message.properties(|it| it.app_id = Some(producer.to_owned()));
+        fixture.client.publish(message).await.unwrap();
+    }
+    let arrived = endpoint.receives(5).await;
+    assert!(arrived.iter().all(|arrived| arrived.header("rehop-deadline").is_none()));
+    let stopped = relay.stop().await;
+    assert!(!stopped.err.contains("weekend"), "{}", stopped.err);
+    let told: Vec<_> =
+        stopped.err.lines().filter(|line| line.contains("a header is malformed")).collect();
+    for producer in ["shop", "till"] {
+        let of = |line: &&&str| {
+            line.contains("rehop-expires-at") && line.contains(&format!("app_id=\"{producer}\""))
+        };
+        assert_eq!(told.iter().filter(of).count(), 1, "{producer}: {told:?}");
+    }
+    assert_eq!(told.len(), 2, "{told:?}");
+}
+
 /// Both put a charset into `content_encoding`, and a server answers 415 to a `Content-Encoding`
 /// that it does not know.
 #[tokio::test(flavor = "multi_thread")]

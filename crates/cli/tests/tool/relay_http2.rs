@@ -312,7 +312,14 @@ async fn the_page_says_what_becomes_of_a_message_for_each_failure_of_http_2() {
     // A connection that has answered, and then only new ones.
     let answers: Row = ("answers", &[], HANDLED, "");
     let reused: Row = ("closes a reused connection", &[Reply::Closes], SENT_ONCE_MORE, "");
-    tries(&[&[answers, reused], &rows[..]].concat(), &[]).await;
+    // Each of the two reasons has its own second request.
+    const REFUSED: [Reply; 2] = [Reply::Closes, Reply::Reset(REFUSED_STREAM)];
+    const UNPROCESSED: [Reply; 2] = [Reply::Closes, Reply::GoAway(NO_ERROR)];
+    let both: [Row; 2] = [
+        ("closes a reused connection, and then refuses", &REFUSED, SENT_ONCE_MORE, ""),
+        ("closes a reused connection, and then sends GOAWAY", &UNPROCESSED, SENT_ONCE_MORE, ""),
+    ];
+    tries(&[&[answers, reused], &both[..], &rows[..]].concat(), &[]).await;
     let new: Row = ("closes a new connection", &[Reply::Closes], TRIED_AGAIN, "http_connection");
     tries(&[&[new], &rows[..]].concat(), &["--idle-timeout", "0s"]).await;
 }

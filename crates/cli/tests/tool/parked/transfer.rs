@@ -50,6 +50,33 @@ async fn an_export_that_cannot_be_written_leaves_no_file_that_looks_whole_and_ta
     assert!(exists.contains(file), "{exists}");
 }
 
+/// What an export prints may be directed to such a disk, and a folder may be mounted read-only.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_export_to_a_full_or_read_only_disk_says_so_and_takes_no_message() {
+    let fixture = Fixture::new("export-read-only").await;
+    fixture.declare().await;
+    let stray = Publish::to(fixture.stray(), "order.created").body("x");
+    fixture.client.publish(stray).await.unwrap();
+    fixture.has_depth(&fixture.stray(), 1).await;
+    let folder = Folder::of(&fixture);
+    let file = folder.0.join("stray.jsonl");
+    let on_full_disk = ["sh", "-c", "exec \"$@\" >/dev/full", "sh"];
+    let mount = format!("mount -t tmpfs -o ro none {} && exec \"$@\"", folder.0.display());
+    let on_read_only = ["unshare", "--map-root-user", "--mount", "sh", "-c", &mount, "sh"];
+    let output = ["--output", file.to_str().unwrap()];
+    let checks = [
+        (&on_full_disk[..], &[][..], "No space left on device"),
+        (&on_read_only[..], &output[..], "Read-only file system"),
+    ];
+    for (program, more, told) in checks {
+        let arguments = [&["parked", "export", "--stray"], more].concat();
+        let export = Tool::start_by(program, &arguments, variables(&fixture.settings));
+        let error = export.finished().await.error(1);
+        assert!(error.contains(told), "{told}: {error}");
+        fixture.has_depth(&fixture.stray(), 1).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn stray_messages_are_exported_and_imported_into_the_stray_queue_alone() {
     let fixture = Fixture::new("import-stray").await;
