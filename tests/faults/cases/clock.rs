@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use rehop::settings::WaitStrategy;
 use rehop_testing::{Client, Publish, eventually};
+use rustix::process::Signal;
 use serde_json::json;
 
 use crate::clock::{Clock, HOUR};
@@ -66,6 +67,84 @@ pub(crate) async fn jumps(ground: Ground) -> Account {
         jump.has_shortened_no_wait(&messages);
     }
     lab.close(Allowed::nothing().wrong_times()).await.with_note(format!("{} jumps", jumps.len()))
+}
+
+/// Messages wait at the broker, in their queue or in an exchange, and no wait goes by the clock that
+/// jumps.
+pub(crate) async fn jumps_while_the_broker_delays(
+    ground: Ground,
+    strategy: WaitStrategy,
+) -> Account {
+    if strategy == WaitStrategy::Native && !ground.is("4.3").await {
+        return Account::default().with_note("RabbitMQ has it from 4.3");
+    }
+    let mut lab = ground.lab("clock-broker").await;
+    (lab.work_mut().strategy, lab.work_mut().delays) = (strategy, vec![DELAYS[0]]);
+    if strategy == WaitStrategy::DelayedExchange {
+        lab.declare_with_stand_in(DELAYS[0]).await;
+    } else {
+        lab.declare().await;
+    }
+    let clock = Clock::new(lab.file("clock.so"), lab.file("clock")).await;
+    let mut service =
+        lab.service_with(&Config { clock: Some(clock.clone()), ..lab.config.clone() });
+    let jumps = JUMPS.repeat(ground.times(1, 5));
+    for hours in &jumps {
+        let mut waiting = BTreeSet::new();
+        for does in [Does::Succeed, Does::Fail(1), Does::Fail(u32::MAX)] {
+            let first = lab.send(EACH, does).await;
+            if matches!(does, Does::Fail(_)) {
+                waiting.extend(first..first + EACH as u64);
+            }
+        }
+        all_have(&lab, &waiting, Step::Failed, 0).await;
+        clock.set(*hours);
+        let late = lab.record().entries.iter().filter(|entry| entry.hop == 1).count();
+        lab.settled(SOON).await;
+        let home = lab.record().entries.iter().filter(|entry| entry.hop == 1).count();
+        assert!(home > late, "messages waited when the clock came to be {hours} h off");
+    }
+    service.stop().await;
+    lab.close(Allowed::nothing().wrong_times()).await.with_note(format!("{} jumps", jumps.len()))
+}
+
+/// The machine of a process sleeps while messages wait. Nothing runs in the process for longer than
+/// the broker allows, and its clock has gone on by an hour when it wakes.
+pub(crate) async fn suspended(ground: Ground) -> Account {
+    let mut lab = ground.lab("suspended").await;
+    lab.config.queues = queues(lab.work());
+    lab.notices_silence();
+    lab.declare().await;
+    let clock = Clock::new(lab.file("clock.so"), lab.file("clock")).await;
+    let mut service =
+        lab.service_with(&Config { clock: Some(clock.clone()), ..lab.config.clone() });
+    let client = lab.client().await;
+    let rounds = ground.times(1, 5);
+    for hours in 1..=rounds {
+        send(&lab, &client, &WITHOUT_A_WAIT).await;
+        lab.settled(SOON).await;
+        let waiting = send(&lab, &client, &WAITING).await;
+        all_have(&lab, &waiting, Step::Failed, 0).await;
+        service.signal(Signal::STOP);
+        for queue in &lab.config.queues {
+            eventually(SOON, "the broker has given the process up", async || {
+                client.consumers(&queue.name).await.map(|consumers| consumers == 0)
+            })
+            .await
+            .unwrap();
+        }
+        clock.set(hours as i8);
+        send(&lab, &client, &[Does::Succeed, Does::Fail(1)]).await;
+        service.signal(Signal::CONT);
+        lab.settled(SOON).await;
+    }
+    service.stop().await;
+    // What waits in the process is not settled. Elsewhere, a copy may wait and its original not be
+    // settled yet.
+    let held = SHARED.len() * WAITING.len() * EACH;
+    lab.close(Allowed::losses(rounds, held).wrong_times())
+        .await
+        .with_note(format!("{rounds} times"))
 }
 
 fn queues(work: &str) -> Vec<QueueConfig> {

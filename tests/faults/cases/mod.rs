@@ -27,7 +27,7 @@ mod upgrade;
 mod versions;
 mod waits;
 
-use rehop::settings::WaitStrategy::{DelayedExchange, Ladder, Tiers};
+use rehop::settings::WaitStrategy::{DelayedExchange, Ladder, Native, Tiers};
 
 use crate::runner::Case;
 use crate::runner::Needs::{Broker, Corner, Docker, Machine};
@@ -187,6 +187,19 @@ fn connections_and_clocks() -> Vec<Case> {
             Corner,
             "the clock of one process jumps an hour ahead and an hour behind while messages wait",
             clock::jumps,
+        ),
+        case(Corner, "the clock jumps while messages wait in their queue", |ground| {
+            clock::jumps_while_the_broker_delays(ground, Native)
+        })
+        .long_only(),
+        case(Corner, "the clock jumps while messages wait in a delayed exchange", |ground| {
+            clock::jumps_while_the_broker_delays(ground, DelayedExchange)
+        })
+        .long_only(),
+        case(
+            Corner,
+            "the machine of a process is suspended while messages wait, and wakes an hour later",
+            clock::suspended,
         ),
         case(
             Corner,

@@ -229,9 +229,13 @@ impl Service {
             );
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
+        self.signal(rustix::process::Signal::TERM);
+    }
+
+    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
         let pid = Pid::from_raw(self.pid() as i32);
-        let told = pid.is_some_and(|pid| kill_process(pid, rustix::process::Signal::TERM).is_ok());
-        assert!(told, "the process is there to be told to stop; its log is {}", self.log.display());
+        let told = pid.is_some_and(|pid| kill_process(pid, signal).is_ok());
+        assert!(told, "the process is there to get {signal:?}; its log is {}", self.log.display());
     }
 
     /// Waits until it has ended, and returns whether it stopped cleanly.

@@ -39,7 +39,8 @@ fn text(plan: &Plan) -> String {
     };
     let refused = count(&[Action::Refuse, Action::Missing]);
     lines.push(match (count(&[Action::Create]), refused, count(&[Action::Unknown])) {
-        (0, 0, 0) => "declaring would change nothing".to_owned(),
+        (0, 0, 0) if plan.unseen.is_empty() => "declaring would change nothing".to_owned(),
+        (0, 0, 0) => "declaring would change nothing, as far as seen".to_owned(),
         (0, 0, unknown) => format!("{unknown} of these could not be looked at"),
         (changes, 0, _) => format!("`rehop topology declare` would create {changes} of these"),
         (_, refused, _) => {

@@ -19,7 +19,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Whether everything could be looked at, and declaring would change nothing.
+    /// Whether declaring would change nothing of what [`Self::parts`] lists, and each part could be
+    /// looked at. A binding that could not be looked at is in [`Self::unseen`] alone.
     pub fn is_in_place(&self) -> bool {
         self.parts.iter().all(|part| part.action == Action::Keep)
     }
