@@ -9,6 +9,7 @@ use rehop_testing::{Broker, Client, Management, Proxy, ProxyConnection, eventual
 use serde_json::{Value, json};
 
 use crate::ground::SOON;
+use crate::service::Service;
 
 /// A random duration.
 pub(crate) fn between(least: u64, most: u64) -> Duration {
@@ -18,6 +19,16 @@ pub(crate) fn between(least: u64, most: u64) -> Duration {
 /// Sleeps while a fault lasts. It is not used to wait for anything else.
 pub(crate) async fn lasts(time: Duration) {
     tokio::time::sleep(time).await;
+}
+
+/// Waits until the service has logged this.
+pub(crate) async fn says(service: &Service, what: &str) {
+    eventually(SOON, what, async || {
+        let log = service.log();
+        if log.contains(what) { Ok(true) } else { Err(log) }
+    })
+    .await
+    .unwrap();
 }
 
 /// Waits until the broker reports this alarm.

@@ -28,7 +28,8 @@ pub(super) fn print(report: &Report, json: bool, healthy: &str) -> anyhow::Resul
     lines.extend(report.asked_at.map(|at| {
         let at = format::time(at);
         format!(
-            "counted: by the management API, asked at {at}; it does not say how old its counts are"
+            "counted: by the management API, asked at {at}; its counts are up to 5 s old by default, and older if the broker's \
+             collect_statistics_interval or sample_retention_policies say so"
         )
     }));
     lines.extend(report.unseen.iter().map(|unseen| format!("not seen: {unseen}")));

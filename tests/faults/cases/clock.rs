@@ -9,6 +9,7 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use crate::clock::{Clock, HOUR};
+use crate::evidence::says;
 use crate::expectation::{Cause, Fate};
 use crate::ground::{Ground, SOON};
 use crate::lab::Lab;
@@ -135,9 +136,13 @@ pub(crate) async fn suspended(ground: Ground) -> Account {
         }
         clock.set(hours as i8);
         send(&lab, &client, &[Does::Succeed, Does::Fail(1)]).await;
+        let deadline = now() + hours as Millis * HOUR - HOUR / 2;
+        let expired = send_expirable(&lab, Does::Succeed, deadline).await;
+        lab.expect(expired, Fate::Parked(Cause::Expired));
         service.signal(Signal::CONT);
         lab.settled(SOON).await;
     }
+    says(&service, "ahead of the time that has passed").await;
     service.stop().await;
     // What waits in the process is not settled. Elsewhere, a copy may wait and its original not be
     // settled yet.

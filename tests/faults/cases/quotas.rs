@@ -8,7 +8,7 @@ use rehop::settings::{Order, WaitStrategy};
 use rehop_testing::{Broker, Proxy, Publish, eventually};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 
-use crate::evidence::{Policy, all_broken, lasts, room_for_one};
+use crate::evidence::{Policy, all_broken, lasts, room_for_one, says};
 use crate::ground::{Ground, SOON};
 use crate::lab::Lab;
 use crate::ledger::{Account, Allowed};
@@ -49,15 +49,6 @@ async fn channels(broker: &Broker) -> Result<BTreeMap<String, u64>, String> {
         Some((it["user_provided_name"].as_str()?.to_owned(), it["channels"].as_u64()?))
     });
     Ok(named.collect())
-}
-
-async fn says(service: &Service, what: &str) {
-    eventually(SOON, what, async || {
-        let log = service.log();
-        if log.contains(what) { Ok(true) } else { Err(log) }
-    })
-    .await
-    .unwrap();
 }
 
 /// The line with this text.

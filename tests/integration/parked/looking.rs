@@ -31,6 +31,28 @@ async fn a_scan_is_the_head_of_the_queue_and_a_look_at_a_part_keeps_the_order() 
     assert_eq!(fixture.parked_bodies().await, numbered(20));
 }
 
+/// No service has read such a message.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_header_that_is_rehops_is_believed_of_a_message_that_only_the_broker_has_parked() {
+    let fixture = Fixture::new("forged").await;
+    fixture.declare().await;
+    let forged = fixture.to_queue().message_id("seven").body("x").header("rehop-replays", 3);
+    let forged = forged.header("rehop-first-seen-at", 1_000_000_000_000_i64);
+    let names = ["replay-run", "chain-id", "discard-run"];
+    let forged = names.into_iter().fold(forged, |message, name| {
+        message.header(format!("rehop-{name}"), "0123456789abcdef0123456789abcdef")
+    });
+    fixture.client.publish(forged).await.unwrap();
+    fixture.crash_until_parked(1).await;
+    let mut request = ListRequest::default();
+    request.rows = 9;
+    let listing = fixture.operator().list(&request).await.unwrap();
+    let [message] = &listing.messages[..] else { panic!("{listing:?}") };
+    assert_eq!((message.chain.as_str(), message.reason.as_str()), ("seven", "delivery_limit"));
+    assert_eq!((message.replays, message.attempts, message.first_seen), (0, 0, None));
+    assert_eq!((&message.replay_run, &message.discard_run), (&None, &None));
+}
+
 /// Of a queue whose leader is busy the broker says that it is empty.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_queue_whose_leader_is_slow_is_not_taken_for_empty() {

@@ -6,9 +6,11 @@ mod permissions;
 mod replaying;
 mod stopping;
 
+use lapin::options::{BasicGetOptions, BasicRejectOptions};
+use lapin::{Connection, ConnectionProperties};
 use rehop::{Failure, Message};
 use rehop_operator::parked::{Parked, Place, RampSettings, ReplayRequest};
-use rehop_testing::Received;
+use rehop_testing::{Received, eventually};
 
 use crate::support::{Fixture, SOON};
 
@@ -40,6 +42,24 @@ impl Fixture {
         }
         self.has_depth(&self.parked(), count).await;
         failing.stop().await;
+    }
+
+    /// Rejects what is in the work queue, as the crashes of a service do, until the broker has parked
+    /// it, and the parked queue has so many messages.
+    async fn crash_until_parked(&self, depth: u32) {
+        let url = self.settings.broker.url.expose();
+        let connection = Connection::connect(url, ConnectionProperties::default()).await.unwrap();
+        let channel = connection.create_channel().await.unwrap();
+        let crashes = async || {
+            let got =
+                channel.basic_get(self.queue.as_str().into(), BasicGetOptions::default()).await;
+            if let Some(got) = got.map_err(|error| error.to_string())? {
+                got.delivery.reject(BasicRejectOptions { requeue: true }).await.unwrap();
+            }
+            let parked = self.client.depth(&self.parked()).await;
+            parked.map(|parked| parked == depth).map_err(|error| error.to_string())
+        };
+        eventually(SOON, "the broker parks it", crashes).await.unwrap();
     }
 
     pub(crate) async fn parked_bodies(&self) -> Vec<String> {

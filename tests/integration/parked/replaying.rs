@@ -169,28 +169,7 @@ async fn a_replayed_message_that_the_broker_parks_is_found_by_the_replay_whose_f
     let replayed = fixture.operator().replay(&request, |_| {}, never()).await.unwrap();
     assert_eq!((replayed.tally.moved, replayed.unknown), (1, 1));
     fixture.has_depth(&fixture.parked(), 2).await;
-    let url = fixture.settings.broker.url.expose();
-    let connection =
-        lapin::Connection::connect(url, lapin::ConnectionProperties::default()).await.unwrap();
-    let channel = connection.create_channel().await.unwrap();
-    let crashes = async || {
-        let got = channel
-            .basic_get(fixture.queue.as_str().into(), lapin::options::BasicGetOptions::default())
-            .await;
-        if let Some(got) = got.map_err(|error| error.to_string())? {
-            got.delivery
-                .reject(lapin::options::BasicRejectOptions { requeue: true })
-                .await
-                .unwrap();
-        }
-        fixture
-            .client
-            .depth(&fixture.parked())
-            .await
-            .map(|depth| depth == 3)
-            .map_err(|error| error.to_string())
-    };
-    eventually(SOON, "the broker parks it", crashes).await.unwrap();
+    fixture.crash_until_parked(3).await;
     let mut listing = ListRequest::default();
     (listing.filter, listing.rows) = (Filter::run(replayed.run), 9);
     let found = fixture.operator().list(&listing).await.unwrap().messages;

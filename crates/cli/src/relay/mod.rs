@@ -145,7 +145,8 @@ connection that was used before may have died since. If it fails before a byte
 of an answer, the request is sent once more on a new connection, within the same
 attempt and --timeout, and idle connections that may be dead as well are closed.
 So is a request that the endpoint says it has not processed (over HTTP/2, with
-REFUSED_STREAM or GOAWAY). Each of the two happens at most once in an attempt.
+REFUSED_STREAM or GOAWAY), and one that its connection ended too early to send.
+Each of the two happens at most once in an attempt.
 
 Requests go directly to the endpoint: HTTP_PROXY and similar variables are not
 used. Certificates of https endpoints are checked against the system's

@@ -376,6 +376,39 @@ async fn a_management_address_that_does_not_answer_is_told_and_leaves_the_rest_a
     assert_eq!(cell(&page.get("/", &cookie).await.body, "arrive-0"), "–");
 }
 
+/// Such a broker leaves the counts of its queues out of its answers.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_broker_does_not_count_is_shown_as_unknown_and_parked_messages_as_they_are() {
+    let builder = Broker::builder().conf("management_agent.disable_metrics_collector = true");
+    let broker = builder.start().await.unwrap();
+    let mut fixture = Fixture::at("ui-uncounted", broker.amqp_url()).await;
+    fixture.settings.broker.management_url = broker.management_url().map(Secret::from);
+    fixture.declare().await;
+    stock::park(&fixture, 1).await;
+    let page = Served::start(&fixture, &[]).await;
+    let cookie = page.enter().await;
+    // Before the first answer everything is unknown.
+    let answered = async || {
+        let front = page.get("/", &cookie).await.body;
+        let unseen = cell(&front, "management");
+        if unseen.is_empty() { Ok(Some(front)) } else { Err(unseen) }
+    };
+    let front = eventually(SOON, "the management API has answered", answered).await.unwrap();
+    for column in ["arrive", "settle", "return", "park", "held", "enter", "stuck"] {
+        assert_eq!(cell(&front, &format!("{column}-0")), "–", "{column}: {front}");
+    }
+    // AMQP counts these.
+    for (id, count) in [("parked-0", "1"), ("ready-0", "0"), ("waiting-0", "0"), ("stray", "0")] {
+        assert_eq!(cell(&front, id), count, "{id}: {front}");
+    }
+    let list = page.get(&format!("/messages?queue={}", encode(&fixture.queue)), &cookie).await.body;
+    let counted = "all 1 messages</span>: <span id=\"matched\">1</span> match";
+    assert!(list.contains(counted), "{list}");
+    let shown = page.get(&links(&list, "/message?").remove(0), &cookie).await;
+    assert!(shown.status == 200 && shown.body.contains("no_customer"), "{shown:?}");
+    fixture.has_depth(&fixture.parked(), 1).await;
+}
+
 /// Waits in the broker have an end that AMQP alone tells.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_front_page_says_by_when_what_waits_has_left() {

@@ -148,6 +148,7 @@ async fn each_command_works_without_one_of_three_nodes_and_deletes_nothing_witho
     ground.lists(&view).await;
     ground.parked_works(&view).await;
 
+    let exported = ground.exports(&view, "before").await;
     cluster.kill(1).await.unwrap();
     let tier = ground.tier(1_000);
     eventually(COUNTED, "the broker knows that the majority is gone", async || {
@@ -162,23 +163,26 @@ async fn each_command_works_without_one_of_three_nodes_and_deletes_nothing_witho
         &["topology", "prune", "--queue", queue, "--apply", "--delay", "1s"][..],
         &["topology", "declare", "--queue", queue],
         &["topology", "plan", "--queue", queue],
+        &["topology", "verify", "--queue", queue],
         &["doctor", "--queue", queue],
         &["parked", "list"],
         &["parked", "show", "--queue", queue, CHAIN],
         &["parked", "discard", "--queue", queue, "--apply", "--all"],
         &["parked", "replay", "--queue", queue, "--apply", "--all"],
+        &["parked", "import", "--queue", queue, exported.as_str(), "--apply"],
     ] {
-        let command = [command, &["--management", &url]].concat();
+        let command = [command, &["--management", url.as_str()][..]].concat();
         let finished = ground.fixture.tool(&command).finished_within(COUNTED).await;
         let said = format!("{}{}", finished.out, finished.err);
         // To compare with what exists, or (before 4.3) to declare it again, takes no majority.
-        let is_of_what_exists = command.contains(&"plan") || command.contains(&"declare");
+        let of_what_exists = ["plan", "declare", "verify"];
+        let is_of_what_exists = of_what_exists.iter().any(|it| command.contains(it));
         // A prune succeeds, and says what it keeps and why.
         let is_prune = command.contains(&"prune");
         let names = |what: &str| said.contains(what);
         let is_said = names("majority") && (is_prune || [1, 3].contains(&finished.code()));
         assert!(is_of_what_exists || is_said, "{command:?}: {said}");
-        for never in ["panicked", "is deleted", "unbound"] {
+        for never in ["panicked", "is deleted", "unbound", "1 imported"] {
             assert!(!names(never), "{command:?}: {said}");
         }
     }

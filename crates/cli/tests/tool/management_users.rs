@@ -60,7 +60,7 @@ fn blind<'a>(queue: &'a str, because: &str) -> Vec<Expected<'a>> {
         (&["doctor"], 3, says(&["management-unusable"])),
         (&["topology", "show"], 0, vec![queue.to_owned()]),
         (&["topology", "verify"], 3, says(&["management-unusable"])),
-        (&["topology", "plan"], 0, says(&["declaring would change nothing", "not seen: "])),
+        (&["topology", "plan"], 0, says(&["would change nothing, as far as seen", "not seen: "])),
         (&["topology", "prune"], 1, says(&["the broker's management API is needed"])),
         (&["parked", "list"], 3, says(&["not seen: parked queues of work queues"])),
         (&["parked", "list", "--stray"], 0, says(&["all 0 messages", harm])),

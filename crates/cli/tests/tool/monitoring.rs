@@ -143,11 +143,12 @@ async fn connections_that_send_nothing_keep_no_probe_from_its_answer_and_are_clo
     tokio::time::pause();
     // While a blocking task runs, tokio does not advance a paused clock.
     let probed = tokio::task::spawn_blocking(move || {
-        let silent: Vec<_> =
-            (0..300).map(|_| std::net::TcpStream::connect(address).unwrap()).collect();
-        let mut probe = std::net::TcpStream::connect(address).unwrap();
+        let connect = || std::net::TcpStream::connect(address).unwrap();
+        let mut silent: Vec<_> = (0..300).map(|_| connect()).collect();
+        let mut probe = connect();
         probe.set_read_timeout(Some(SOON)).unwrap();
         write!(probe, "GET /livez HTTP/1.1\r\nhost: {address}\r\n\r\n").unwrap();
+        silent.extend((0..300).map(|_| connect()));
         let mut answer = String::new();
         std::io::Read::read_to_string(&mut probe, &mut answer).expect("the probe is answered");
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");

@@ -95,43 +95,58 @@ async fn each_status_ends_where_it_should_and_redirects_are_not_followed() {
     );
 }
 
+/// HTTP's three forms of a date: its own, that of RFC 850, and that of C's `asctime`.
+fn dates(at: SystemTime) -> [String; 3] {
+    let own = httpdate::fmt_http_date(at);
+    let [short, day, month, year, time, _] = own.split(' ').collect::<Vec<_>>()[..] else {
+        panic!("{own}")
+    };
+    let short = short.trim_end_matches(',');
+    let names = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"];
+    let name = names.into_iter().find(|name| name.starts_with(short)).unwrap();
+    let of_850 = format!("{name}, {day}-{month}-{} {time} GMT", &year[2..]);
+    let padded = day.trim_start_matches('0');
+    let of_c = format!("{short} {month} {padded:>2} {time} {year}");
+    [own, of_850, of_c]
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn retry_after_is_honoured_and_never_early() {
+    let what = "sends a `Retry-After` in seconds, or a date in any of HTTP's three forms";
+    is_on_the_page(what, "tried again, not earlier", "http_503");
     let mut fixture = Fixture::new("retry-after").await;
     // An endpoint may ask for eight times the longest delay, and this one asks for up to two
     // seconds.
     fixture.settings.retry.delays = millis([100, 500]);
     let endpoint = Endpoint::start(|arrived| async move {
         let first = arrived.header("rehop-attempt") == Some("1");
-        match arrived.text().as_str() {
+        let dates = dates(arrived.date + Duration::from_secs(2));
+        match arrived.text().parse::<usize>() {
             _ if !first => status(200),
-            "seconds" => with(503, "retry-after", "1"),
-            _ => with(
-                429,
-                "retry-after",
-                &httpdate::fmt_http_date(arrived.date + Duration::from_secs(2)),
-            ),
+            Ok(form) => with(503, "retry-after", &dates[form]),
+            Err(_) => with(503, "retry-after", "1"),
         }
     })
     .await;
     let relay = fixture.relay(&endpoint.url, &[]).await;
-    for body in ["seconds", "date"] {
+    let bodies = ["seconds", "0", "1", "2"];
+    for body in bodies {
         fixture.publish(body).await;
     }
-    let arrived = endpoint.receives(4).await;
-    let of =
-        |body: &str| arrived.iter().filter(|arrived| arrived.text() == body).collect::<Vec<_>>();
-    let (seconds, date) = (of("seconds"), of("date"));
-    assert_eq!((seconds.len(), date.len()), (2, 2));
-    assert!(
-        seconds[1].at - seconds[0].at >= Duration::from_secs(1),
-        "{:?}",
-        seconds[1].at - seconds[0].at
-    );
+    let arrived = endpoint.receives(2 * bodies.len()).await;
     // A date has whole seconds, so the one in the answer is up to a second earlier.
     let whole =
         |date: SystemTime| httpdate::parse_http_date(&httpdate::fmt_http_date(date)).unwrap();
-    assert!(date[1].date >= whole(date[0].date + Duration::from_secs(2)));
+    for body in bodies {
+        let of: Vec<_> = arrived.iter().filter(|arrived| arrived.text() == body).collect();
+        let [first, second] = of[..] else { panic!("{body}: {}", of.len()) };
+        if body == "seconds" {
+            let waited = second.at - first.at;
+            assert!(waited >= Duration::from_secs(1), "{waited:?}");
+        } else {
+            assert!(second.date >= whole(first.date + Duration::from_secs(2)), "{body}");
+        }
+    }
     relay.stop().await;
 }
 
@@ -167,6 +182,7 @@ async fn an_endpoint_that_hangs_is_a_timeout_and_the_message_is_kept() {
     fixture.publish("kept").await;
     let parked = fixture.drain_parked(1).await;
     assert_eq!((class(&parked[0]).as_str(), parked[0].text().as_str()), ("http_timeout", "kept"));
+    is_on_the_page("does not answer within `--timeout`", "tried again", "http_timeout");
     // On a busy machine an attempt may time out before the endpoint has read its request, so these
     // are not counted.
     assert_eq!(parked[0].headers["rehop-attempt"], 3);

@@ -1,11 +1,13 @@
 //! Endpoints that fail in the ways of HTTP/2, frame by frame: the rows of `deploy/endpoint.md`.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use hyper_util::rt::TokioExecutor;
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
 use tokio_rustls::server::TlsStream;
 
 use super::endpoint::class;
@@ -348,6 +350,54 @@ async fn a_request_that_a_goaway_does_not_cover_is_sent_on_a_new_connection_and_
     let asked = server.asked.reaches(3).await;
     let seen: Vec<_> = asked.iter().map(|it| (it.connection, it.body.as_str())).collect();
     assert_eq!(seen, [(0, "a"), (0, "b"), (1, "b")]);
+    let stopped = relay.stop().await;
+    assert!(stopped.out.contains("handled 2, requeued 0, waited 0, parked 0"), "{}", stopped.out);
+}
+
+/// The client keeps a request to itself while its connection has as many streams as the endpoint
+/// allows.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_waits_for_a_stream_when_a_goaway_comes_uses_up_no_attempt() {
+    const ONE_STREAM: [u8; 6] = [0, 3, 0, 0, 0, 1];
+    let what = "sends GOAWAY while the request waits for a stream, of which it allows few";
+    is_on_the_page(what, SENT_ONCE_MORE, "");
+    let mut fixture = Fixture::new("no-stream").await;
+    fixture.settings.retry.delays = millis([]);
+    let is_waiting = Arc::new(Notify::new());
+    let waits = is_waiting.clone();
+    let server = Server::start(move |mut frames| {
+        let waits = waits.clone();
+        async move {
+            if frames.number == 0 {
+                frames.say(SETTINGS, 0, 0, &ONE_STREAM).await;
+            }
+            while let Some(asked) = frames.asked().await {
+                if frames.number == 0 {
+                    // The client answers this after it has read the settings.
+                    frames.say(PING, 0, 0, &[0; 8]).await;
+                    while !matches!(frames.frame().await.unwrap(), (PING, ACK, ..)) {}
+                    waits.notified().await;
+                    frames.go_away(asked.stream, NO_ERROR).await;
+                    // A connection that has answered before would be a reason of its own.
+                    waits.notified().await;
+                }
+                frames.ok(asked.stream).await;
+            }
+        }
+    })
+    .await;
+    let options = ["--concurrency", "2"];
+    let relay = relay(&fixture, &server.url, &server.authority, &options).await;
+    fixture.publish("a").await;
+    server.asked.reaches(1).await;
+    fixture.publish("b").await;
+    // It has been delivered, and may wait for a stream. If it does not yet, it is not sent either.
+    fixture.has_depth(&fixture.queue, 0).await;
+    is_waiting.notify_one();
+    let asked = server.asked.reaches(2).await;
+    let seen: Vec<_> = asked.iter().map(|it| (it.connection, it.body.as_str())).collect();
+    assert_eq!(seen, [(0, "a"), (1, "b")]);
+    is_waiting.notify_one();
     let stopped = relay.stop().await;
     assert!(stopped.out.contains("handled 2, requeued 0, waited 0, parked 0"), "{}", stopped.out);
 }

@@ -157,6 +157,26 @@ async fn a_log_that_nobody_reads_holds_up_neither_messages_nor_the_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_log_that_is_read_again_says_how_many_lines_were_lost() {
+    let fixture = Fixture::new("read-again").await;
+    let endpoint = Endpoint::start(|_| async { status(200) }).await;
+    let arguments = ["relay", "--queue", &fixture.queue, "--to", &endpoint.url];
+    let (read, reading) = tokio::sync::oneshot::channel::<()>();
+    let reading = async { reading.await.unwrap() };
+    // More lines than wait for their reader.
+    let everything = ("RUST_LOG".to_owned(), "trace".to_owned());
+    let environment = variables(&fixture.settings).into_iter().chain([everything]);
+    let relay = Tool::start_unread(&arguments, environment, reading);
+    fixture.is_declared(&fixture.queue).await;
+    let messages = 3000;
+    fixture.client.publish_many((0..messages).map(|_| fixture.to_queue())).await.unwrap();
+    endpoint.receives(messages).await;
+    read.send(()).unwrap();
+    relay.logs("log lines were lost, because standard error was not read").await;
+    relay.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_signal_while_the_broker_is_away_ends_the_waiting() {
     let to = ["relay", "--queue", "orders", "--to", "http://127.0.0.1:1/", "--log-format", "json"];
     let relay = Tool::start(&to, [("REHOP_BROKER__URL", "amqp://guest:guest@127.0.0.1:1/%2f")]);

@@ -15,6 +15,8 @@ use crate::management::{Api, Refusal};
 use rehop::internals::Names;
 use rehop::settings::Declare;
 
+/// Asks for counts of now.
+const LIVE: [(&str, &str); 2] = [("disable_stats", "true"), ("enable_queue_totals", "true")];
 /// How many of somebody else's exchanges and queues are looked at on the way of dead-lettered
 /// messages.
 const MOST_PLACES: usize = 200;
@@ -217,11 +219,9 @@ impl Api {
     }
 
     /// How many messages a queue has, those included that the broker is dead-lettering. Unlike its
-    /// statistics, which may be as old as `collect_statistics_interval` says, these numbers come
-    /// from the queue itself, each five seconds (3.10, 4.0 and 4.3).
+    /// statistics, which may be minutes old, these numbers come from the queue itself, each five
+    /// seconds (3.10, 4.0 and 4.3).
     pub(super) async fn messages(&self, queue: &str) -> Result<Option<u64>, String> {
-        const LIVE: [(&str, &str); 2] =
-            [("disable_stats", "true"), ("enable_queue_totals", "true")];
         let found: Vec<QueueDetails> = self.list("queues", queue, &LIVE).await?;
         Ok(found.into_iter().find(|found| found.name == queue).and_then(|found| found.messages))
     }
@@ -230,7 +230,15 @@ impl Api {
     async fn wait_queues(&self, names: &Names) -> Result<Vec<QueueDetails>, String> {
         let mut found: Vec<QueueDetails> = Vec::new();
         for prefix in [names.tier_prefix(), names.rung_prefix()] {
-            found.extend(self.list("queues", &prefix, &[]).await?);
+            let mut sampled: Vec<QueueDetails> = self.list("queues", &prefix, &[]).await?;
+            let live: Vec<QueueDetails> = self.list("queues", &prefix, &LIVE).await?;
+            let live: BTreeMap<_, _> = live.into_iter().map(|it| (it.name, it.messages)).collect();
+            for queue in &mut sampled {
+                // A sample may be from before a message came. What neither counts is unknown.
+                let now = live.get(&queue.name).copied().flatten();
+                queue.messages = queue.messages.map(|then| then.max(now.unwrap_or_default()));
+            }
+            found.extend(sampled);
         }
         found.retain(|queue| names.of_wait_queue(&queue.name).is_some());
         Ok(found)
