@@ -7,7 +7,7 @@ use lapin::options::{
     BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions, QueueDeleteOptions,
 };
 use lapin::types::{AMQPValue, FieldTable};
-use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
+use lapin::{BasicProperties, Channel, Confirmation, Connection, ConnectionProperties};
 use rehop::settings::{Declare, QueueType, Secret, WaitStrategy};
 use rehop::{Error, Failure, QueueKind};
 use rehop_testing::{Broker, eventually};
@@ -95,10 +95,10 @@ impl Elsewhere {
         let connection = Connection::connect(url, ConnectionProperties::default()).await.unwrap();
         let channel = connection.create_channel().await.unwrap();
         channel.confirm_select(ConfirmSelectOptions::default()).await.unwrap();
-        let (queue, options) = (self.fixture.queue.as_str().into(), BasicPublishOptions::default());
-        let properties = BasicProperties::default();
-        let publishing = channel.basic_publish("".into(), queue, options, b"x", properties);
-        assert!(publishing.await.unwrap().await.unwrap().is_ack());
+        let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
+        let (queue, properties) = (self.fixture.queue.as_str(), BasicProperties::default());
+        let publishing = channel.basic_publish("".into(), queue.into(), options, b"x", properties);
+        assert_eq!(publishing.await.unwrap().await.unwrap(), Confirmation::Ack(None));
         connection.close(200, "done".into()).await.unwrap();
     }
 

@@ -77,8 +77,8 @@ impl Endpoint {
 
     /// The head of the answer. A request for which the process has no file descriptor waits for
     /// one: that is not the endpoint's fault, so no attempt is spent. If a reused connection turns
-    /// out to be dead, or the endpoint says that it has not processed the request, it is sent once
-    /// more.
+    /// out to be dead, the endpoint says that it has not processed the request, or the request was
+    /// not sent, it is sent once more.
     async fn answer(
         &self,
         headers: &HeaderMap,
@@ -86,6 +86,7 @@ impl Endpoint {
         deadline: Instant,
     ) -> Result<Response<Incoming>, Missing> {
         let (mut is_lost, mut is_refused) = (false, false);
+        let has_body = !body.is_empty();
         loop {
             match self.send(headers, body, deadline).await {
                 Ok(response) => return Ok(response),
@@ -98,8 +99,11 @@ impl Endpoint {
                 // The one says nothing of the other: behind a dead connection may be an endpoint
                 // that is about to stop.
                 Err((missing, true)) => {
-                    let was_resent =
-                        if missing.is_unprocessed() { &mut is_refused } else { &mut is_lost };
+                    let was_resent = if missing.is_unprocessed(has_body) {
+                        &mut is_refused
+                    } else {
+                        &mut is_lost
+                    };
                     if mem::replace(was_resent, true) {
                         return Err(missing);
                     }
@@ -133,7 +137,7 @@ impl Endpoint {
             Ok(Err(error)) => Missing::Failed(error),
             Err(_) => Missing::Late(self.times.timeout),
         };
-        if missing.is_unprocessed() {
+        if missing.is_unprocessed(!body.is_empty()) {
             return Err((missing, true));
         }
         // A reset concerns this request alone, so its connection stays in use.

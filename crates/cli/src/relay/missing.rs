@@ -73,22 +73,22 @@ impl Missing {
     }
 
     /// Whether the endpoint says over HTTP/2 that it has not processed the request, or the request
-    /// was never sent. On a GOAWAY, h2 fails only the requests after the last stream that it names.
-    pub(super) fn is_unprocessed(&self) -> bool {
+    /// was not sent. On a GOAWAY, h2 fails only the requests after the last stream that it names.
+    pub(super) fn is_unprocessed(&self, has_body: bool) -> bool {
         let is_refused = self.http2_errors().any(|error| {
             let is_refused = error.reason() == Some(h2::Reason::REFUSED_STREAM);
             error.is_remote() && (error.is_go_away() || is_refused)
         });
-        is_refused || self.was_never_sent()
+        is_refused || self.was_not_sent(has_body)
     }
 
     /// Whether the connection ended while the request waited to be sent: for its turn, or over
     /// HTTP/2 for a stream, whose number the endpoint may limit. hyper cancels the one, and drops
-    /// the other.
-    fn was_never_sent(&self) -> bool {
+    /// the other. Its headers may have been sent by then, which is all of it if it has no body.
+    fn was_not_sent(&self, has_body: bool) -> bool {
         let Self::Failed(error) = self else { return false };
         let mut errors = sources(error).filter_map(|it| it.downcast_ref::<hyper::Error>());
-        errors.any(|error| error.is_canceled() || error.is_user())
+        errors.any(|error| error.is_canceled() || has_body && error.is_user())
     }
 
     /// Whether only this request was reset, so that its connection is still usable.

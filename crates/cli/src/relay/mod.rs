@@ -144,9 +144,9 @@ A message may come more than once, for instance if an answer is lost. A
 connection that was used before may have died since. If it fails before a byte
 of an answer, the request is sent once more on a new connection, within the same
 attempt and --timeout, and idle connections that may be dead as well are closed.
-So is a request that the endpoint says it has not processed (over HTTP/2, with
-REFUSED_STREAM or GOAWAY), and one that its connection ended too early to send.
-Each of the two happens at most once in an attempt.
+So is a request that was not processed: the endpoint says so (over HTTP/2, with
+REFUSED_STREAM or GOAWAY), or its connection ended before it was sent. In one
+attempt, each of the two reasons leads to this at most once.
 
 Requests go directly to the endpoint: HTTP_PROXY and similar variables are not
 used. Certificates of https endpoints are checked against the system's

@@ -21,13 +21,13 @@ const IN_USE: &str = "700ms";
 const BLIND: &str = "cannot see whether a policy makes looking at queue";
 /// The delay of a wait queue, in milliseconds, in which messages stay for as long as a test takes.
 const HOUR: u64 = 3_600_000;
-/// A sample of all quorum queues, with their policies and consumers, every two minutes. These
+/// A sample of all quorum queues, with their policies and consumers, every four minutes. These
 /// policies say how often it is taken; the interval alone ages what is told of nodes, connections
 /// and classic queues (3.10, 4.0 and 4.3).
 const OLD_NUMBERS: [&str; 4] = [
     "collect_statistics_interval = 300000",
     "management.sample_retention_policies.global.minute = 5",
-    "management.sample_retention_policies.basic.hour = 120",
+    "management.sample_retention_policies.basic.hour = 240",
     "management.sample_retention_policies.detailed.10 = 5",
 ];
 
@@ -366,7 +366,7 @@ impl Ground {
         let (work, name) = (&self.fixture.queue, self.fixture.namespace.name());
         let tiers = [100, 700, 900, 1_000, HOUR].map(|delay| self.tier(delay));
         let resting = [self.fixture.parked(), self.fixture.stray(), format!("{name}.discarded")];
-        eventually(COUNTED, "a sample of each queue", async || {
+        eventually(2 * COUNTED, "a sample of each queue", async || {
             for queue in tiers.iter().chain(&resting).chain([work]) {
                 let told = management.queue(queue).await.map_err(|error| error.to_string())?;
                 let is_told = |key: &str| told.get(key).is_some_and(|value| !value.is_null());
@@ -428,7 +428,7 @@ async fn each_command_works_with_numbers_that_are_minutes_old_and_nothing_in_use
     let management = broker.management().unwrap();
     let view = |kept_because| View {
         url: broker.management_url().unwrap(),
-        whose: format!("numbers of two minutes ago ({})", broker.version()),
+        whose: format!("numbers of minutes ago ({})", broker.version()),
         policies_unseen: None,
         kept_because,
         is_refused: false,

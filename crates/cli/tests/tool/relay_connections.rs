@@ -163,8 +163,8 @@ async fn a_new_connection_that_ends_before_the_answer_costs_an_attempt() {
     let asked = endpoint.asked();
     let attempts: Vec<_> = asked.iter().map(|it| it.header("rehop-attempt").unwrap()).collect();
     assert_eq!(attempts, ["1", "2", "3"]);
-    let what = "a new connection ends before a byte of the answer: the endpoint may have died of the \
-                message, so an attempt is used up";
+    let what = "a new connection ends after the request was sent, and before a byte of the answer: \
+                the endpoint may have died of the message, so an attempt is used up";
     is_on_the_page(what, "tried again", "http_connection");
 }
 

@@ -225,7 +225,7 @@ const OF_HTTP_2: [Row; 15] = {
     use Reply::{GoAway, Reset, Says};
     const UNPROCESSED: &str = "says with GOAWAY that it has not processed the request";
     const REFUSED: &str = "refuses the request with REFUSED_STREAM";
-    const TWICE: &str = "does either of these again when the request is sent once more";
+    const TWICE: &str = "does any of these again when the request is sent once more";
     const RESET: &str = "resets the request with any other code, such as INTERNAL_ERROR or CANCEL";
     const NO_HEADER: &str = "sends a header that HTTP/2 forbids, such as `connection`, or one with capitals in its name";
     const CONNECTION: &str = "http_connection";

@@ -231,10 +231,13 @@ impl Api {
         let mut found: Vec<QueueDetails> = Vec::new();
         for prefix in [names.tier_prefix(), names.rung_prefix()] {
             let mut sampled: Vec<QueueDetails> = self.list("queues", &prefix, &[]).await?;
-            let live: Vec<QueueDetails> = self.list("queues", &prefix, &LIVE).await?;
+            // Without them, a prune still counts again before it deletes.
+            let live: Vec<QueueDetails> =
+                self.list("queues", &prefix, &LIVE).await.unwrap_or_default();
             let live: BTreeMap<_, _> = live.into_iter().map(|it| (it.name, it.messages)).collect();
             for queue in &mut sampled {
-                // A sample may be from before a message came. What neither counts is unknown.
+                // A sample may be from before a message came, and the other count leaves out what
+                // a queue without a leader has. What the sample does not tell stays unknown.
                 let now = live.get(&queue.name).copied().flatten();
                 queue.messages = queue.messages.map(|then| then.max(now.unwrap_or_default()));
             }
