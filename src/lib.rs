@@ -165,6 +165,8 @@ pub use decode::Gzip;
 pub use decode::{Decode, DecodeError, Json, Raw};
 pub use error::{Error, Limit, Problem, QueueKind};
 pub use failure::{Classify, Failure, Verdict};
+/// The crate whose [`Figment`](figment::Figment) is in this interface.
+pub use figment;
 pub use handle::{HandleError, InEffect, ServiceHandle};
 pub use handler::{FailureEvent, Handler, with_state};
 #[cfg(feature = "tower")]

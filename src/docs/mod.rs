@@ -52,6 +52,7 @@ macro_rules! links {
             "[chain in a trace]: crate::telemetry#a-chain-in-a-trace\n",
             "[`Service::handle`]: crate::Service::handle\n",
             "[`Service::status`]: crate::Service::status\n",
+            "[`Settings::from_figment`]: crate::Settings::from_figment\n",
             "[`Settings::new`]: crate::Settings::new\n",
             "[`ServiceHandle::resume`]: crate::ServiceHandle::resume\n",
             "[`message`]: crate::testing::message()\n",

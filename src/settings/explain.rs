@@ -9,6 +9,8 @@ use super::{SettingsError, values};
 
 /// The prefix of the variables that hold settings.
 pub(super) const PREFIX: &str = "REHOP_";
+/// The name of a layer with one variable.
+pub(super) const VARIABLE: &str = "environment variable";
 
 /// Adds the source to an error found by validation, which knows only the key.
 pub(super) fn located(error: SettingsError, figment: &Figment) -> SettingsError {
@@ -30,9 +32,15 @@ pub(super) fn located(error: SettingsError, figment: &Figment) -> SettingsError 
 pub(super) fn source_of(metadata: &Metadata, path: &str) -> String {
     match &metadata.source {
         Some(Source::File(file)) => file.display().to_string(),
-        _ if metadata.name.contains("environment variable") => variable(path),
+        _ if is_of_our_variables(&metadata.name) => variable(path),
         _ => metadata.name.to_string(),
     }
+}
+
+/// figment names its providers of variables after their prefix. A figment of the service's own may
+/// have others.
+fn is_of_our_variables(name: &str) -> bool {
+    name == VARIABLE || name.contains("environment variable") && name.contains(PREFIX)
 }
 
 /// The variable that holds this key. It may hold a whole list or table that contains it.

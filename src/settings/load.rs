@@ -6,7 +6,7 @@ use figment::providers::{Env, Serialized};
 use figment::value::Value;
 use figment::{Figment, Metadata};
 
-use super::explain::{PREFIX, explain, explain_in, located, source_of};
+use super::explain::{PREFIX, VARIABLE, explain, explain_in, located, source_of};
 use super::file::{self, Owner};
 use super::service_links::is_service_link;
 use super::values::{MASK, mask_url};
@@ -136,9 +136,7 @@ impl Loader {
     ///
     /// As [`Settings::load`].
     pub fn load(&self) -> Result<Settings, SettingsError> {
-        let figment = self.figment()?;
-        let settings: Settings = figment.extract().map_err(|error| explain_in(error, &figment))?;
-        settings.resolve().map_err(|error| located(error, &figment))?;
+        let settings = checked(&self.figment()?)?;
         warn_of_service_links();
         Ok(settings)
     }
@@ -169,15 +167,7 @@ impl Loader {
     }
 
     fn figment(&self) -> Result<Figment, SettingsError> {
-        // Serialized settings mask their secrets, so the URL needs a layer of its own.
-        let mut figment = Figment::from(Named {
-            provider: Serialized::defaults(defaults()),
-            name: BUILT_IN.to_owned(),
-        })
-        .merge(Named {
-            provider: Serialized::default("broker.url", DEFAULT_URL),
-            name: BUILT_IN.to_owned(),
-        });
+        let mut figment = above_defaults(Figment::new());
         let profile = self.profile.clone().or_else(|| control("REHOP_PROFILE"));
         let built_in = profile.as_deref().and_then(built_in_profile);
         if let Some((name, text)) = built_in {
@@ -218,11 +208,41 @@ impl Loader {
         figment = figment.merge(environment);
         for (key, text) in literal {
             let layer = Serialized::default(key.as_str(), text);
-            figment =
-                figment.merge(Named { provider: layer, name: "environment variable".to_owned() });
+            figment = figment.merge(Named { provider: layer, name: VARIABLE.to_owned() });
         }
         Ok(figment.merge(self.overrides.clone()))
     }
+}
+
+/// As [`Settings::from_figment`] says.
+pub(super) fn settings_in(figment: &Figment) -> Result<Settings, SettingsError> {
+    let figment = above_defaults(figment.clone());
+    for key in LITERAL {
+        let value = figment.find_value(key).ok();
+        if value.is_some_and(|value| matches!(value, Value::Num(..))) {
+            let problem =
+                "expected a text, found a number; a variable needs double quotes around it"
+                    .to_owned();
+            return Err(located(SettingsError::invalid(key.to_owned(), problem), &figment));
+        }
+    }
+    checked(&figment)
+}
+
+/// What a figment says, and the built-in defaults of all else. Joined, they leave what each value
+/// in it came from as it is.
+fn above_defaults(figment: Figment) -> Figment {
+    let name = || BUILT_IN.to_owned();
+    // Serialized settings mask their secrets, so the URL needs a layer of its own.
+    figment
+        .join(Named { provider: Serialized::default("broker.url", DEFAULT_URL), name: name() })
+        .join(Named { provider: Serialized::defaults(defaults()), name: name() })
+}
+
+fn checked(figment: &Figment) -> Result<Settings, SettingsError> {
+    let settings: Settings = figment.extract().map_err(|error| explain_in(error, figment))?;
+    settings.resolve().map_err(|error| located(error, figment))?;
+    Ok(settings)
 }
 
 /// figment turns the names of variables into lower case. A class such as `ParseIntError` in one

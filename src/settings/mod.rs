@@ -356,6 +356,38 @@ impl Settings {
         Loader::new().load()
     }
 
+    /// The settings in a figment of the service's own, above rehop's built-in defaults. No other
+    /// file or variable is read. If the figment also has other settings, rehop's are focused first.
+    ///
+    /// ```
+    /// use rehop::figment::Figment;
+    /// use rehop::figment::providers::{Env, Format, Toml};
+    ///
+    /// let own = Figment::new()
+    ///     .merge(Toml::string(
+    ///         r#"
+    ///         database = "postgres://billing"
+    ///
+    ///         [rehop]
+    ///         namespace = "billing"
+    ///         queues = [{ queue = "orders" }]
+    ///         "#,
+    ///     ))
+    ///     .merge(Env::prefixed("BILLING_").split("__")); // such as BILLING_REHOP__BROKER__URL
+    /// let settings = rehop::Settings::from_figment(&own.focus("rehop"))?;
+    /// assert_eq!(settings.namespace, "billing");
+    /// # Ok::<(), rehop::SettingsError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// When a value is wrong or a key is unknown; the error names the key and the provider that it
+    /// is from. So does the error of a number where a text belongs: figment's `Env` reads the
+    /// password `0123` as 123, unless the variable has it between double quotes.
+    pub fn from_figment(figment: &figment::Figment) -> Result<Self, SettingsError> {
+        load::settings_in(figment)
+    }
+
     /// The settings of one queue, to change in place. They are added if the queue is not listed
     /// yet.
     ///

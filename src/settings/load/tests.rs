@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use figment::Jail;
 use figment::error::Kind;
-use figment::providers::{Format, Toml};
+use figment::providers::{Env, Format, Toml};
 
 use super::*;
 use crate::Backoff;
@@ -861,4 +861,51 @@ mod shipped {
             });
         }
     }
+}
+
+/// A service's own figment, with other settings beside rehop's.
+fn own(rehop: &str) -> Figment {
+    let text = format!("database = \"postgres://billing\"\n[rehop]\n{rehop}");
+    Figment::new().merge(Toml::string(&text)).merge(Env::prefixed("BILLING_").split("__"))
+}
+
+#[test]
+fn a_figment_of_the_services_own_is_used_above_the_defaults_and_nothing_else_is_read() {
+    jailed(|jail| {
+        file(jail, "rehop.toml", "namespace = \"a file\"");
+        jail.set_env("REHOP_NAMESPACE", "a variable");
+        jail.set_env("BILLING_REHOP__RETRY__DELAYS", "[\"2s\"]");
+        let figment = own("namespace = \"billing\"\nqueues = [{ queue = \"orders\" }]");
+        let settings = Settings::from_figment(&figment.focus("rehop")).unwrap();
+        assert_eq!(settings.namespace, "billing");
+        assert_eq!(settings.broker.url.expose(), DEFAULT_URL);
+        assert_eq!(settings.policy("orders").unwrap().max_attempts(), 4);
+        let secret = "amqp://a:hunter2@rabbit-1/%2f";
+        jail.set_env("BILLING_REHOP__BROKER__URL", secret);
+        let settings = Settings::from_figment(&own("").focus("rehop")).unwrap();
+        assert_eq!(settings.broker.url.expose(), secret);
+    });
+}
+
+#[test]
+fn errors_in_a_figment_of_the_services_own_name_the_key_and_what_provides_it() {
+    jailed(|jail| {
+        let check = |text: &str, expected: &[&str]| {
+            let error = Settings::from_figment(&own(text).focus("rehop")).unwrap_err().to_string();
+            for part in expected {
+                assert!(error.contains(part), "{part:?}: {error}");
+            }
+            assert!(!error.contains("REHOP_") || error.contains("BILLING_"), "{error}");
+            assert!(!error.contains("hunter"), "{error}");
+        };
+        check("namespaces = 1", &["namespaces", "unknown key", "TOML"]);
+        check("retry = { delivery_limit = \"hunter\" }", &["retry.delivery_limit", "TOML"]);
+        check("retry = { delivery_limit = 0 }", &["retry.delivery_limit", "TOML"]);
+        check("broker = { url = \"hunter\" }", &["broker.url", "TOML"]);
+        jail.set_env("BILLING_REHOP__BROKER__PASSWORD", "0123");
+        check("", &["broker.password", "`BILLING_`", "expected a text", "double quotes"]);
+        jail.set_env("BILLING_REHOP__BROKER__PASSWORD", "\"0123\"");
+        let settings = Settings::from_figment(&own("").focus("rehop")).unwrap();
+        assert_eq!(settings.broker.password.unwrap().expose(), "0123");
+    });
 }
