@@ -10,7 +10,7 @@ use url::Url;
 use super::Usage;
 
 /// It has no secrets, except in `credentials` and in the path and query of `uri`. Those are sent
-/// only: without `Debug`, no text of an error or a panic can have them.
+/// only. It has no `Debug`, so that no error and no panic shows them by accident.
 pub(super) struct Target {
     pub(super) uri: Uri,
     /// User and password of the URL, as basic authentication.

@@ -46,6 +46,11 @@ struct Asked {
     body: String,
 }
 
+/// On which connection each request came, and its body.
+fn where_asked(asked: &[Asked]) -> Vec<(usize, &str)> {
+    asked.iter().map(|it| (it.connection, it.body.as_str())).collect()
+}
+
 struct Server {
     url: String,
     authority: String,
@@ -348,8 +353,7 @@ async fn a_request_that_a_goaway_does_not_cover_is_sent_on_a_new_connection_and_
     server.asked.reaches(1).await;
     fixture.publish("b").await;
     let asked = server.asked.reaches(3).await;
-    let seen: Vec<_> = asked.iter().map(|it| (it.connection, it.body.as_str())).collect();
-    assert_eq!(seen, [(0, "a"), (0, "b"), (1, "b")]);
+    assert_eq!(where_asked(&asked), [(0, "a"), (0, "b"), (1, "b")]);
     let stopped = relay.stop().await;
     assert!(stopped.out.contains("handled 2, requeued 0, waited 0, parked 0"), "{}", stopped.out);
 }
@@ -395,8 +399,7 @@ async fn a_request_that_waits_for_a_stream_when_a_goaway_comes_uses_up_no_attemp
     fixture.has_depth(&fixture.queue, 0).await;
     is_waiting.notify_one();
     let asked = server.asked.reaches(2).await;
-    let seen: Vec<_> = asked.iter().map(|it| (it.connection, it.body.as_str())).collect();
-    assert_eq!(seen, [(0, "a"), (1, "b")]);
+    assert_eq!(where_asked(&asked), [(0, "a"), (1, "b")]);
     is_waiting.notify_one();
     let stopped = relay.stop().await;
     assert!(stopped.out.contains("handled 2, requeued 0, waited 0, parked 0"), "{}", stopped.out);
@@ -447,8 +450,7 @@ async fn after_a_request_that_was_acknowledged_and_not_answered_the_next_one_has
     server.asked.reaches(1).await;
     fixture.publish("b").await;
     let asked = server.asked.reaches(3).await;
-    let seen: Vec<_> = asked.iter().map(|it| (it.connection, it.body.as_str())).collect();
-    assert_eq!(seen, [(0, "a"), (0, "b"), (1, "b")]);
+    assert_eq!(where_asked(&asked), [(0, "a"), (0, "b"), (1, "b")]);
     relay.stop().await;
 }
 
