@@ -25,9 +25,8 @@ use crate::consume::failure_log::{FailureLog, log_counts};
 use crate::consume::inbox::{QueueIndex, Rules};
 use crate::consume::intake::Intake;
 use crate::consume::receipts::Receipts;
-use crate::consume::session::WorkQueue;
 use crate::consume::summary::{LiveSummary, Summary};
-use crate::consume::worker::Worker;
+use crate::consume::work_queue::WorkQueue;
 use crate::consumer::{AnyConsumer, Consumer, Defaults, check_classes};
 use crate::decode::Decode;
 use crate::error::Error;
@@ -297,10 +296,10 @@ impl Run<'_> {
             index,
             keeper: self.keeper.clone(),
             shutdown: self.shutdown.clone(),
-            answer_timeout: self.consuming.answer_timeout(),
+            consuming: self.consuming.clone(),
             ack_timeout: AckTimeout::new(self.queues.settings.broker.consumer_timeout),
         };
-        workers.spawn(Worker { queue, consuming: self.consuming.clone() }.run());
+        workers.spawn(queue.run());
         Ok(failures)
     }
 

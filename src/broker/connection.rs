@@ -242,6 +242,16 @@ impl Link {
         lock(&self.current).is(connection)
     }
 
+    /// Uses another connection from now on, if this one has answered nothing or opens no more
+    /// channels: it can look alive for a long time.
+    pub(crate) fn leave(&self, connection: &Arc<dyn Connection>, error: &Error) {
+        if matches!(error, Error::Timeout { .. }) {
+            self.abandon(connection);
+        } else if error.is_used_up() {
+            self.retire(connection);
+        }
+    }
+
     /// Drops a connection that must not be used again, although it may look alive. It is closed
     /// once nobody has a handle to it.
     pub fn abandon(&self, connection: &Arc<dyn Connection>) {

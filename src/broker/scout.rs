@@ -301,12 +301,7 @@ impl Scout {
     /// Something on this connection has failed.
     fn failed(&self, connection: &Arc<dyn Connection>, error: &Error) {
         self.note_limit(error);
-        if error.is_used_up() {
-            self.link.retire(connection);
-        } else if matches!(error, Error::Timeout { .. }) {
-            // It can look alive for a long time.
-            self.link.abandon(connection);
-        }
+        self.link.leave(connection, error);
     }
 
     /// Remembers that a limit is reached. This is said once, until something is done again.

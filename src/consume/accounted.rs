@@ -3,11 +3,10 @@
 use crate::clock;
 use crate::consume::started::Started;
 use crate::consume::taken::Taken;
-use crate::consume::unsettled::Unsettled;
 use crate::failure::Failure;
 use crate::handler::FailureEvent;
 use crate::retry::decision::Reason;
-use crate::retry::outcome::Outcome;
+use crate::retry::outcome::{Outcome, Unsettled};
 use crate::timestamp::Timestamp;
 use crate::wire::receipt::Parking;
 

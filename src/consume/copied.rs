@@ -7,14 +7,13 @@ use futures_util::FutureExt as _;
 
 use crate::broker::lane::Outgoing;
 use crate::clock;
+use crate::consume::context::QueueContext;
 use crate::consume::copy::WrittenCopy;
 use crate::consume::copy_deadline::CopyDeadline;
-use crate::consume::settler::Settler;
 use crate::consume::started::Started;
 use crate::consume::taken::Taken;
-use crate::consume::unsettled::{Unsettled, without_copy};
-use crate::publish::NotPublished;
-use crate::retry::outcome::Outcome;
+use crate::consume::unsettled::without_copy;
+use crate::retry::outcome::{Outcome, Unsettled};
 
 /// Returns when the broker has confirmed the copy. One that is given up may have been stored.
 ///
@@ -31,7 +30,7 @@ pub(crate) async fn publish_copy(
     started.taken.context.settleable().await;
     let WrittenCopy { outgoing, bare, destination } = written;
     match (publish(started, outgoing, &destination, outcome).await, bare) {
-        (Err(Unsettled::Unpublishable), Some(bare)) => {
+        (Err(Unsettled::Unpublishable { .. }), Some(bare)) => {
             publish(started, bare, &destination, outcome).await
         }
         (result, _) => result,
@@ -45,30 +44,24 @@ async fn publish(
     outcome: Outcome,
 ) -> Result<(), Unsettled> {
     let Started { taken, chain, span } = started;
-    let Taken { context, settler, .. } = &**taken;
-    if settler.is_lost() {
+    let context = &taken.context;
+    if taken.is_lost() {
         return Err(Unsettled::SessionEnded);
     }
     let span = context.tracer.sent(chain, span, destination, outcome);
     let since = clock::now();
-    let publishing = async {
-        context.publisher.publish(copy, &context.stopping).await.map_err(|error| match error {
-            NotPublished::Unpublishable(_) => {
-                tracing::error!(queue = %context.config.queue, chain = &*chain.id, %error, "the message cannot be copied");
-                span.failed(Unsettled::Unpublishable.error_type(), error.to_string());
-                Unsettled::Unpublishable
-            }
-            NotPublished::Stopped { may_be_stored } => Unsettled::Stopped { may_be_stored },
-        })
-    };
+    let publishing = context.publisher.publish(copy, &context.stopping);
     let published = in_time(taken, outcome, publishing).await;
-    let error_type = published.err().map(Unsettled::error_type);
+    let error_type = published.as_ref().err().map(Unsettled::error_type);
     context.metrics.sent(destination, clock::elapsed(since), error_type);
-    match published {
+    match &published {
         Ok(()) => span.confirmed(),
-        // It was said above.
-        Err(Unsettled::Unpublishable) => {}
-        Err(why) => span.failed(why.error_type(), why.text().to_owned()),
+        Err(why) => {
+            if let Unsettled::Unpublishable { answer } = why {
+                tracing::error!(queue = %context.config.queue, chain = &*chain.id, %answer, "the message cannot be copied");
+            }
+            span.failed(why.error_type(), why.text().to_owned());
+        }
     }
     published
 }
@@ -86,7 +79,7 @@ async fn in_time(
     tokio::select! {
         biased;
         // Once the broker has the original again, a copy would be a second message.
-        () = taken.settler.session_ended.cancelled() => Err(Unsettled::SessionEnded),
+        () = taken.session_ended.cancelled() => Err(Unsettled::SessionEnded),
         // Before the deadline, because a confirm that has come counts, however late this runs.
         published = publishing => published,
         () = deadline => Err(Unsettled::Late),
@@ -95,15 +88,13 @@ async fn in_time(
 
 /// Returns when it is time to give the copy up: never, if the delivery would then stay unsettled.
 async fn until_deadline(taken: &Taken, outcome: Outcome) {
-    if without_copy(Unsettled::Late, outcome, taken).is_none() {
+    if without_copy(&Unsettled::Late, outcome, taken).is_none() {
         return std::future::pending().await;
     }
-    let publishing = &taken.context.publishing;
-    let Settler { arrived, settle_limit, .. } = taken.settler;
-    let (answer_timeout, now) = (publishing.answer_timeout(), clock::now());
-    let line = taken.context.line;
-    let until = line.copy_until(arrived.into_std(), settle_limit, now, answer_timeout);
-    let mut deadline = CopyDeadline::new(until, answer_timeout);
+    let QueueContext { publishing, line, .. } = &*taken.context;
+    let settle_within = (taken.arrived.into_std(), taken.settle_limit);
+    let mut deadline =
+        CopyDeadline::new(*line, settle_within, clock::now(), publishing.answer_timeout());
     while let Some(at) = deadline.ask_again_at(clock::now(), publishing.state().is_blocked) {
         tokio::time::sleep_until(at.into()).await;
     }

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::consume::line::Line;
+
 /// How often an alarm that holds confirms up is looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
@@ -21,8 +23,21 @@ pub(crate) struct CopyDeadline {
 }
 
 impl CopyDeadline {
-    /// Without an alarm, it is over at `until`.
-    pub(crate) fn new(until: Instant, answer_timeout: Duration) -> Self {
+    /// Of a copy that is sent now. Its delivery must be settled within `limit` of its arrival.
+    ///
+    /// In an ordered queue the copy has half of that time, because the deliveries behind it need
+    /// time as well. Such a delivery may have waited behind others for longer. So its copy is
+    /// awaited a little in any case, if the broker usually takes no longer to answer.
+    pub(crate) fn new(
+        line: Line,
+        (arrived, limit): (Instant, Duration),
+        now: Instant,
+        answer_timeout: Duration,
+    ) -> Self {
+        let until = match line {
+            Line::Free => (arrived + limit).max(now),
+            Line::Ordered => (arrived + limit / 2).max(now + answer_timeout.min(limit / 20)),
+        };
         Self { until, ends: until, answer_timeout }
     }
 
@@ -52,7 +67,7 @@ mod tests {
     fn is_given_up_after(alarm_ends: Duration) -> Duration {
         let sent = Instant::now();
         let mut now = sent;
-        let mut deadline = CopyDeadline::new(sent + LIMIT, ANSWER_TIMEOUT);
+        let mut deadline = CopyDeadline::new(Line::Free, (sent, LIMIT), sent, ANSWER_TIMEOUT);
         while let Some(at) = deadline.ask_again_at(now, now < sent + alarm_ends) {
             assert!(at > now, "time passes");
             now = at;
@@ -77,5 +92,22 @@ mod tests {
                 "{given_up:?} for {alarm_ends:?}"
             );
         }
+    }
+
+    #[test]
+    fn in_an_ordered_queue_a_copy_has_half_of_the_time_and_a_little_in_any_case() {
+        let arrived = Instant::now();
+        let given = |line: Line, waited, limit| {
+            let now = arrived + waited;
+            CopyDeadline::new(line, (arrived, limit), now, ANSWER_TIMEOUT).until - now
+        };
+        let both = [Line::Ordered, Line::Free];
+        assert_eq!(both.map(|line| given(line, Duration::ZERO, LIMIT)), [LIMIT / 2, LIMIT]);
+        assert_eq!(both.map(|line| given(line, LIMIT, LIMIT)), [LIMIT / 20, Duration::ZERO]);
+        assert_eq!(
+            given(Line::Ordered, 20 * LIMIT, 20 * LIMIT),
+            ANSWER_TIMEOUT,
+            "the broker usually takes no longer"
+        );
     }
 }

@@ -6,7 +6,6 @@ use std::time::SystemTime;
 use crate::broker::acks::Settlement;
 use crate::clock;
 use crate::consume::copy::{self, WrittenCopy};
-use crate::consume::settler::Settler;
 use crate::consume::started::Started;
 use crate::consume::taken::Taken;
 use crate::failure::Failure;
@@ -65,7 +64,7 @@ pub(crate) fn decide(started: &Started, handled: Result<(), Failure>) -> Decided
 /// What bounds how this delivery may wait or come again. The wall clock may have jumped since the
 /// delivery arrived, so its age is not measured by it.
 fn limits(taken: &Taken) -> Limits {
-    let Taken { context, delivery, settler: Settler { arrived, settle_limit, .. }, .. } = taken;
+    let Taken { context, delivery, arrived, settle_limit, .. } = taken;
     let held_for = arrived.elapsed();
     let hold = context.hold_limit.map(|limit| Hold {
         max_asked: limit.saturating_sub(held_for),

@@ -297,7 +297,7 @@ impl Intake {
         for (ticket, taken) in started {
             let outlives_session = taken.context.line.lets_handlers_outlive_the_session();
             let aborted =
-                if outlives_session { &self.aborted } else { &taken.settler.session_ended }.clone();
+                if outlives_session { &self.aborted } else { &taken.session_ended }.clone();
             let slot = Slot { intake: self.clone(), ticket: Some(ticket), has_run: false };
             (self.spawn)(Box::new(taken), slot, aborted);
         }
@@ -366,7 +366,7 @@ impl Slot {
 fn hand_back_last(taken: &Taken) {
     let goes_back = match taken.context.line.allows_single_return() {
         true => hand_back(taken),
-        false => !taken.settler.session_ended.is_cancelled(),
+        false => !taken.session_ended.is_cancelled(),
     };
     if goes_back {
         taken.context.summary.update(|summary| summary.handed_back += 1);

@@ -1,6 +1,6 @@
 //! Whether a queue's deliveries stand in line, and what follows from it. Pure.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::settings::Order;
 
@@ -40,49 +40,11 @@ impl Line {
             Self::Ordered => Some(Duration::MAX),
         }
     }
-
-    /// Until when the copy, sent now, of a delivery that must be settled within `limit` of its
-    /// arrival is awaited.
-    ///
-    /// In an ordered queue the copy has half of that time, because the deliveries behind it need
-    /// time as well. Such a delivery may have waited behind others for longer. So its copy is
-    /// awaited a little in any case, if the broker usually takes no longer to answer.
-    pub(crate) fn copy_until(
-        self,
-        arrived: Instant,
-        limit: Duration,
-        now: Instant,
-        answer_timeout: Duration,
-    ) -> Instant {
-        match self {
-            Self::Free => (arrived + limit).max(now),
-            Self::Ordered => (arrived + limit / 2).max(now + answer_timeout.min(limit / 20)),
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn in_an_ordered_queue_a_copy_has_half_of_the_time_and_a_little_in_any_case() {
-        const LIMIT: Duration = Duration::from_secs(60);
-        const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-        let arrived = Instant::now();
-        let given = |line: Line, waited, limit| {
-            let now = arrived + waited;
-            line.copy_until(arrived, limit, now, ANSWER_TIMEOUT) - now
-        };
-        let both = [Line::Ordered, Line::Free];
-        assert_eq!(both.map(|line| given(line, Duration::ZERO, LIMIT)), [LIMIT / 2, LIMIT]);
-        assert_eq!(both.map(|line| given(line, LIMIT, LIMIT)), [LIMIT / 20, Duration::ZERO]);
-        assert_eq!(
-            given(Line::Ordered, 20 * LIMIT, 20 * LIMIT),
-            ANSWER_TIMEOUT,
-            "the broker usually takes no longer"
-        );
-    }
 
     #[test]
     fn only_what_stands_alone_has_to_end_its_wait_before_its_limit() {

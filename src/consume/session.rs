@@ -1,7 +1,6 @@
 //! One channel's life: subscribes with the prefetch that the inbox asks for, takes deliveries, and
 //! hands back those that find no free handler in time.
 
-mod leader;
 mod lost;
 mod stopping;
 mod subscriptions;
@@ -13,86 +12,24 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use lapin::message::Delivery as Incoming;
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use leader::check_leader;
 use subscriptions::Subscriptions;
 
-use crate::broker::answer::answer;
 use crate::broker::client::{Channel, Connection};
-use crate::broker::keeper::Keeper;
 use crate::broker::scout::places::{Consumed, Place};
-use crate::consume::ack_timeout::AckTimeout;
-use crate::consume::context::{InFlight, QueueContext};
-use crate::consume::inbox::{Late, QueueIndex, Take, is_near_limit};
-use crate::consume::intake::Intake;
+use crate::consume::context::InFlight;
+use crate::consume::inbox::{Late, Take, is_near_limit};
 use crate::consume::line::Line;
-use crate::consume::settler::{Settler, SettlingChannel};
+use crate::consume::settling_channel::SettlingChannel;
 use crate::consume::taken::Taken;
 use crate::consume::unsettled::hand_back;
+use crate::consume::work_queue::WorkQueue;
 use crate::error::{Error, Problem};
 use crate::message::{Address, Delivery};
-use crate::shutdown::Shutdown;
 use crate::timestamp::Timestamp;
 use crate::wire::parked::reunite;
-
-/// One work queue, and what its sessions share.
-pub(crate) struct WorkQueue {
-    pub(crate) context: Arc<QueueContext>,
-    pub(crate) intake: Arc<Intake>,
-    /// Names it in the inbox and, as a position, for the keeper.
-    pub(crate) index: QueueIndex,
-    pub(crate) keeper: Arc<Keeper>,
-    pub(crate) shutdown: Shutdown,
-    /// The time limit for one answer of the broker.
-    pub(crate) answer_timeout: Duration,
-    /// How long a delivery may stay unsettled.
-    pub(crate) ack_timeout: AckTimeout,
-}
-
-impl WorkQueue {
-    /// Declares what the queue needs, and checks that its leader answers. Both are done on another
-    /// connection, where a channel that the broker refuses costs nothing: the other queues go on.
-    pub(crate) async fn prepare(&self, consuming: &Arc<dyn Connection>) -> Result<(), Error> {
-        self.keeper.declare(consuming, self.index.position()).await?;
-        check_leader(self, consuming).await
-    }
-
-    /// One answer of the broker, in time. A shutdown shortens the time.
-    async fn answer<T>(
-        &self,
-        what: &str,
-        operation: impl Future<Output = lapin::Result<T>>,
-    ) -> Result<T, Error> {
-        let limit = self.shutdown.closing_time();
-        let mut answered = std::pin::pin!(answer(what, self.answer_timeout, operation));
-        tokio::select! {
-            biased;
-            result = &mut answered => result,
-            () = self.shutdown.requested() => match timeout(limit, answered).await {
-                Ok(result) => result,
-                Err(_) => Err(Error::Timeout { what: what.to_owned(), limit }),
-            }
-        }
-    }
-
-    /// After the broker has taken messages back, waits until it accepts copies again. During an
-    /// alarm nothing can be copied, so new deliveries would only be taken back, too. Waits no
-    /// longer than the ack timeout, because the messages of this queue may have caused the alarm.
-    pub(crate) async fn wait_out_alarm(&self) {
-        let limit = self.ack_timeout.settle_limit();
-        let publishing = &self.context.publishing;
-        if publishing.state().is_blocked {
-            tracing::warn!(
-                queue = self.context.config.queue,
-                "the broker has taken messages back while it blocks the publishing connection, as during an alarm; consuming again when \
-                 this ends, in {limit:.0?} at the latest"
-            );
-        }
-        let _ = tokio::time::timeout(limit, publishing.unblocked()).await;
-    }
-}
 
 /// A channel that consumes one queue.
 pub(crate) struct Session<'a> {
@@ -156,8 +93,7 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Consumes until the shutdown is requested. Then nothing is taken any more, and what is not
-    /// running is handed back.
+    /// Consumes until the shutdown is requested, and then stops.
     ///
     /// # Errors
     ///
@@ -181,7 +117,7 @@ impl<'a> Session<'a> {
             }
             return Err(error);
         }
-        self.stop_taking().await;
+        self.stop().await;
         Ok(())
     }
 
@@ -275,14 +211,11 @@ impl<'a> Session<'a> {
         Taken {
             delivery: Arc::new(delivery),
             received,
-            settler: Settler {
-                channel,
-                tag: delivery_tag,
-                session_ended,
-                arrived,
-                settle_limit,
-                is_urgent,
-            },
+            channel,
+            session_ended,
+            arrived,
+            settle_limit,
+            is_urgent,
             _in_flight: InFlight::new(context.clone()),
             context,
             chain: None,

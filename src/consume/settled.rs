@@ -9,9 +9,9 @@ use crate::clock;
 use crate::consume::intake::Slot;
 use crate::consume::started::Started;
 use crate::consume::taken::Taken;
-use crate::consume::unsettled::{Unsettled, without_copy};
+use crate::consume::unsettled::without_copy;
 use crate::retry::decision::Reason;
-use crate::retry::outcome::Outcome;
+use crate::retry::outcome::{Outcome, Unsettled};
 
 /// How long to pause before requeueing a message that can be neither copied nor safely
 /// dead-lettered.
@@ -45,9 +45,9 @@ pub(crate) async fn settle_uncopied(
     why: Unsettled,
     slot: &Slot,
 ) -> Result<Outcome, Unsettled> {
-    let Taken { context, delivery, settler, .. } = &*started.taken;
-    let is_unpublishable = why == Unsettled::Unpublishable;
-    let how = match without_copy(why, outcome, &started.taken) {
+    let Taken { context, delivery, .. } = &*started.taken;
+    let is_unpublishable = matches!(why, Unsettled::Unpublishable { .. });
+    let how = match without_copy(&why, outcome, &started.taken) {
         None => return leave(&started.taken, why).await,
         Some(Settlement::DeadLetter) if is_unpublishable => {
             return dead_letter(started, Outcome::Park(Reason::Unpublishable)).await;
@@ -60,16 +60,16 @@ pub(crate) async fn settle_uncopied(
     }
     context.settleable().await;
     slot.handler_ended(delivery, how);
-    Err(if settler.settle(how) { why } else { Unsettled::ChannelClosed })
+    Err(if started.taken.settle(how) { why } else { Unsettled::ChannelClosed })
 }
 
 /// Settles, with a metric, and with a span if there is something to tell.
 fn recorded(started: &Started, outcome: Outcome, how: Settlement) -> Result<Outcome, Unsettled> {
     let Started { taken, chain, span } = started;
-    let Taken { context, settler, .. } = &**taken;
+    let context = &taken.context;
     let operation = how.as_str();
     let since = clock::now();
-    let is_lost = !settler.settle(how);
+    let is_lost = !taken.settle(how);
     let error_type = is_lost.then_some(Unsettled::ChannelClosed.error_type());
     let took = clock::elapsed(since);
     context.metrics.operated(operation, took, error_type);
@@ -81,17 +81,18 @@ fn recorded(started: &Started, outcome: Outcome, how: Settlement) -> Result<Outc
 /// next message of an ordered queue would start. A stop does not wait for it.
 async fn leave(taken: &Taken, why: Unsettled) -> Result<Outcome, Unsettled> {
     let _left = taken.context.leave();
-    taken.settler.session_ended.cancelled().await;
+    taken.session_ended.cancelled().await;
     Err(why)
 }
 
 async fn dead_letter(started: &Started, outcome: Outcome) -> Result<Outcome, Unsettled> {
-    let Taken { context, settler, .. } = &*started.taken;
+    let taken = &*started.taken;
+    let context = &taken.context;
     context.settleable().await;
     let settled = recorded(started, outcome, Settlement::DeadLetter);
     // The next message of its line must not start while the broker may still bring this one back.
-    if !context.line.allows_single_return() && !settler.is_carried_out().await {
-        return leave(&started.taken, Unsettled::ChannelClosed).await;
+    if !context.line.allows_single_return() && !taken.settlement_is_final().await {
+        return leave(taken, Unsettled::ChannelClosed).await;
     }
     if settled.is_ok() {
         let (queue, chain) = (&context.config.queue, &*started.chain.id);

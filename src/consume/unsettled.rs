@@ -1,5 +1,5 @@
-//! Why a delivery is not settled as was decided, and what becomes of it instead: how it is settled
-//! without its copy, and how it is handed back as if no handler had seen it.
+//! What becomes of a delivery that is not settled as was decided: how it is settled without its
+//! copy, and how it is handed back as if no handler had seen it.
 //!
 //! What the broker counts towards the delivery limit when a message comes back:
 //!
@@ -14,78 +14,9 @@
 use crate::broker::acks::Settlement;
 use crate::consume::line::Line;
 use crate::consume::taken::Taken;
-use crate::retry::outcome::Outcome;
+use crate::retry::outcome::{Outcome, Unsettled};
 use crate::settings::Declare;
 use crate::wait::WaitStrategy;
-
-/// Why a delivery was not settled as was decided.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unsettled {
-    /// The copy was not confirmed, and the shortest known ack timeout is nearly over.
-    Late,
-    /// The broker accepts no copy of the message.
-    Unpublishable,
-    /// The queue stops, and the broker had refused the copy, or read nothing. The copy may be
-    /// stored if its channel or its connection was lost before.
-    Stopped { may_be_stored: bool },
-    /// The session ended before the copy was confirmed: its channel was gone, or the grace time was
-    /// over. The broker has the message again, or soon will.
-    SessionEnded,
-    /// The channel was gone before the delivery could be settled. The broker has the message again.
-    ChannelClosed,
-}
-
-impl Unsettled {
-    pub(crate) const fn text(self) -> &'static str {
-        match self {
-            Self::Late => "the broker did not confirm the copy in time",
-            Self::Unpublishable => "the broker accepts no copy",
-            Self::Stopped { may_be_stored: false } => "the service stops, and no copy was accepted",
-            Self::Stopped { may_be_stored: true } => {
-                "the service stops, and whether a copy was accepted is unknown"
-            }
-            Self::SessionEnded => {
-                "the channel was gone, or the grace time was over, before the copy was confirmed"
-            }
-            Self::ChannelClosed => "the channel was gone",
-        }
-    }
-
-    /// What to do about it, and what happens otherwise.
-    pub(crate) const fn advice(self, counts_deliveries: bool) -> &'static str {
-        match (self, counts_deliveries) {
-            (Self::SessionEnded | Self::ChannelClosed | Self::Stopped { .. }, _) => "",
-            (Self::Unpublishable, true) => {
-                "; an earlier line says why. Past its delivery limit, the broker dead-letters it, or deletes it if the queue has no \
-                 dead-letter exchange"
-            }
-            (Self::Unpublishable, false) => {
-                "; an earlier line says why. This queue counts no deliveries, so the handler runs again each time"
-            }
-            (Self::Late, true) => {
-                "; if the broker refuses copies, an earlier line says why; repair that before the message reaches its delivery limit"
-            }
-            (Self::Late, false) => {
-                "; if the broker refuses copies, an earlier line says why; repair that: this queue counts no deliveries, so the \
-                 handler runs again each time"
-            }
-        }
-    }
-
-    /// Whether the message goes back as if no handler had seen it.
-    pub(crate) const fn is_handed_back(self) -> bool {
-        matches!(self, Self::Stopped { may_be_stored: false })
-    }
-
-    pub(crate) const fn error_type(self) -> &'static str {
-        match self {
-            Self::Late => "timeout",
-            Self::Unpublishable => "unpublishable",
-            Self::Stopped { .. } => "stopped",
-            Self::SessionEnded | Self::ChannelClosed => "channel_closed",
-        }
-    }
-}
 
 /// What decides how an original is settled without its copy.
 #[derive(Debug, Clone, Copy)]
@@ -101,7 +32,7 @@ struct Original {
 /// How to settle a delivery whose copy was given up for this reason. `None`: it stays unsettled and
 /// keeps its place in the prefetch. An ordered queue's session gives back all that it holds in the
 /// end, in its order.
-pub(crate) fn without_copy(why: Unsettled, outcome: Outcome, taken: &Taken) -> Option<Settlement> {
+pub(crate) fn without_copy(why: &Unsettled, outcome: Outcome, taken: &Taken) -> Option<Settlement> {
     let config = &taken.context.config;
     let original = Original {
         declare: config.declare,
@@ -117,7 +48,7 @@ pub(crate) fn without_copy(why: Unsettled, outcome: Outcome, taken: &Taken) -> O
 /// handler runs again, and nothing behind it has to wait. That is only known of queues that rehop
 /// declares.
 fn settlement_without_copy(
-    why: Unsettled,
+    why: &Unsettled,
     outcome: Outcome,
     original: Original,
 ) -> Option<Settlement> {
@@ -126,7 +57,7 @@ fn settlement_without_copy(
     match (why, outcome, declare) {
         // The broker has it again, or soon will.
         (Unsettled::SessionEnded | Unsettled::ChannelClosed, ..) => None,
-        (Unsettled::Unpublishable, _, Declare::Own)
+        (Unsettled::Unpublishable { .. }, _, Declare::Own)
         | (Unsettled::Late, Outcome::Park(_), Declare::Own) => Some(Settlement::DeadLetter),
         _ if !line.allows_single_return() => None,
         // The next process finds out whether a copy is accepted.
@@ -135,14 +66,14 @@ fn settlement_without_copy(
         // message. 3.10 and 4.0 count every return, so there nothing could prevent it.
         (Unsettled::Late, _, Declare::Existing) if is_at_limit() => Some(hand_back_by),
         // A queue that counts deliveries counts this one, so the message ends at its limit.
-        (Unsettled::Late | Unsettled::Unpublishable, ..) => Some(Settlement::Requeue),
+        (Unsettled::Late | Unsettled::Unpublishable { .. }, ..) => Some(Settlement::Requeue),
     }
 }
 
 /// Hands a delivery back as if no handler had seen it. Returns false if its channel is gone: then
 /// the broker has it again anyway.
 pub(crate) fn hand_back(taken: &Taken) -> bool {
-    taken.settler.settle(hand_back_by(taken))
+    taken.settle(hand_back_by(taken))
 }
 
 fn hand_back_by(taken: &Taken) -> Settlement {
@@ -198,7 +129,7 @@ mod tests {
         line: Line,
         redeliveries: Option<u32>,
     ) -> Option<Settlement> {
-        settlement_without_copy(Unsettled::Late, outcome, original(declare, line, redeliveries))
+        settlement_without_copy(&Unsettled::Late, outcome, original(declare, line, redeliveries))
     }
 
     #[test]
@@ -208,9 +139,10 @@ mod tests {
             [(PARK, Some(0)), (WAIT, Some(0)), (WAIT, Some(LIMIT)), (WAIT, None)]
         {
             let impossible = |declare| {
+                let why = Unsettled::Unpublishable { answer: "".into() };
                 [Line::Free, Line::Ordered].map(|line| {
                     let original = original(declare, line, count);
-                    settlement_without_copy(Unsettled::Unpublishable, outcome, original)
+                    settlement_without_copy(&why, outcome, original)
                 })
             };
             assert_eq!(impossible(Declare::Own), [Some(Settlement::DeadLetter); 2]);
@@ -263,7 +195,7 @@ mod tests {
         for declare in [Declare::Own, Declare::Existing] {
             for why in [Unsettled::SessionEnded, Unsettled::ChannelClosed] {
                 assert_eq!(
-                    settlement_without_copy(why, PARK, original(declare, Line::Free, Some(0))),
+                    settlement_without_copy(&why, PARK, original(declare, Line::Free, Some(0))),
                     None
                 );
             }
@@ -280,42 +212,9 @@ mod tests {
         ] {
             let why = Unsettled::Stopped { may_be_stored };
             let stopped = [Line::Free, Line::Ordered].map(|line| {
-                settlement_without_copy(why, outcome, original(declare, line, Some(LIMIT)))
+                settlement_without_copy(&why, outcome, original(declare, line, Some(LIMIT)))
             });
             assert_eq!(stopped, [Some(Settlement::Nack), None]);
         }
-    }
-
-    #[test]
-    fn a_message_that_is_not_settled_has_a_reason_and_advice_unless_the_broker_has_it_again() {
-        for (why, text, error_type) in [
-            (Unsettled::Late, "the broker did not confirm the copy in time", "timeout"),
-            (Unsettled::Unpublishable, "the broker accepts no copy", "unpublishable"),
-        ] {
-            assert_eq!((why.text(), why.error_type()), (text, error_type));
-            let [counting, other] =
-                [true, false].map(|counts_deliveries| why.advice(counts_deliveries));
-            assert!(
-                counting.contains("its delivery limit") && !counting.contains("each time"),
-                "{counting}"
-            );
-            assert!(
-                other.contains("counts no deliveries") && other.ends_with("runs again each time"),
-                "{other}"
-            );
-        }
-        for lost in [Unsettled::SessionEnded, Unsettled::ChannelClosed] {
-            assert!(lost.text().starts_with("the channel was gone"));
-            assert_eq!(lost.error_type(), "channel_closed");
-            assert_eq!([true, false].map(|counts| lost.advice(counts)), [""; 2]);
-        }
-        let [kept, unknown] =
-            [false, true].map(|may_be_stored| Unsettled::Stopped { may_be_stored });
-        assert_eq!(
-            (kept.text(), kept.advice(true)),
-            ("the service stops, and no copy was accepted", "")
-        );
-        assert!(unknown.text().ends_with("is unknown") && unknown.advice(false).is_empty());
-        assert_eq!([kept, unknown].map(Unsettled::error_type), ["stopped"; 2]);
     }
 }

@@ -1,13 +1,12 @@
 //! One queue's consumer: opens one session after the other, for as long as the service runs.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::broker::client::Connection;
-use crate::broker::connection::{Link, pause};
-use crate::consume::session::{Session, WorkQueue};
+use crate::broker::connection::pause;
+use crate::consume::session::Session;
+use crate::consume::work_queue::WorkQueue;
 use crate::error::Error;
 
 /// A session that is lost sooner than this, without a single delivery, is one more failure in a
@@ -30,12 +29,9 @@ impl Waiting {
     }
 }
 
-pub(crate) struct Worker {
-    pub(crate) queue: WorkQueue,
-    pub(crate) consuming: Arc<Link>,
-}
-
-impl Worker {
+impl WorkQueue {
+    /// Consumes the queue until the shutdown is requested and done.
+    ///
     /// # Errors
     ///
     /// Only before the queue is consumed for the first time, if the broker refuses to declare or to
@@ -43,14 +39,17 @@ impl Worker {
     /// is. A missing permission to read the queue is no such refusal: it is retried until the
     /// shutdown, as is every failure after the queue has been consumed once.
     pub(crate) async fn run(self) -> Result<(), Error> {
-        let (shutdown, queue) = (&self.queue.shutdown, self.queue.context.config.queue.as_str());
+        let (shutdown, queue) = (&self.shutdown, self.context.config.queue.as_str());
         let (mut failures, mut started, mut has_consumed, mut was_taken_back) =
             (0, false, false, false);
         let mut waiting = Waiting::default();
         loop {
             let opened = tokio::select! {
                 biased;
-                () = shutdown.requested() => return self.finish_lost().await,
+                () = shutdown.requested() => {
+                    self.stop().await;
+                    return Ok(());
+                }
                 opened = self.open(was_taken_back) => opened,
             };
             let error = match opened {
@@ -63,11 +62,7 @@ impl Worker {
                 Ok(mut session) => {
                     started = true;
                     let since = Instant::now();
-                    let Err(error) = session.run().await else {
-                        self.queue.context.not_consuming(None);
-                        session.finish().await;
-                        return Ok(());
-                    };
+                    let Err(error) = session.run().await else { return Ok(()) };
                     // A get may have brought a message before there was a subscription.
                     has_consumed |= session.has_consumed || session.has_taken;
                     if session.is_paused {
@@ -92,14 +87,15 @@ impl Worker {
                     error
                 }
             };
-            self.queue.context.not_consuming(Some(&error));
+            self.context.not_consuming(Some(&error));
             let pause = pause(failures);
             failures += 1;
             tracing::warn!(queue, %error, "not consuming; retrying in {pause:.1?}");
             tokio::select! {
                 biased;
                 () = tokio::time::sleep(pause) => {}
-                () = shutdown.requested() => return self.finish_lost().await,
+                // Seen above.
+                () = shutdown.requested() => {}
             }
         }
     }
@@ -108,45 +104,27 @@ impl Worker {
     ///
     /// An ordered queue's handlers of the session before must have ended: its messages come again.
     async fn open(&self, was_taken_back: bool) -> Result<Session<'_>, Error> {
-        if !self.queue.context.line.lets_handlers_outlive_the_session() {
-            self.queue.intake.idle(self.queue.index).await;
+        if !self.context.line.lets_handlers_outlive_the_session() {
+            self.intake.idle(self.index).await;
         }
         if was_taken_back {
-            self.queue.wait_out_alarm().await;
+            self.wait_out_alarm().await;
         }
         let connection = self.consuming.get().await?;
-        if let Err(error) = self.queue.prepare(&connection).await {
+        if let Err(error) = self.prepare(&connection).await {
             // Otherwise the scout's connection failed, not this one.
-            if self.queue.keeper.scout().works_elsewhere() {
-                self.leave_connection(&connection, &error);
+            if self.keeper.scout().works_elsewhere() {
+                self.consuming.leave(&connection, &error);
             }
             return Err(error);
         }
         // One channel too many would end the sessions of the other queues.
-        let place = self.queue.keeper.scout().place_to_consume().await?;
-        let opened = Session::open(&self.queue, connection.clone(), place).await;
+        let place = self.keeper.scout().place_to_consume().await?;
+        let opened = Session::open(self, connection.clone(), place).await;
         opened.inspect_err(|error| {
-            self.queue.keeper.scout().note_limit(error);
-            self.leave_connection(&connection, error);
+            self.keeper.scout().note_limit(error);
+            self.consuming.leave(&connection, error);
         })
-    }
-
-    /// Consumes on another connection from now on, if this one answers nothing or opens no more
-    /// channels: it can look alive for a long time.
-    fn leave_connection(&self, connection: &Arc<dyn Connection>, error: &Error) {
-        if matches!(error, Error::Timeout { .. }) {
-            self.consuming.abandon(connection);
-        } else if error.is_used_up() {
-            self.consuming.retire(connection);
-        }
-    }
-
-    /// Waits for the handlers of a channel that is gone: what they do beside their messages may
-    /// still matter.
-    async fn finish_lost(&self) -> Result<(), Error> {
-        self.queue.context.not_consuming(None);
-        self.queue.handlers_end().await;
-        Ok(())
     }
 }
 

@@ -7,11 +7,12 @@
 //! lane, is retried on a lane of its own, after growing pauses, so that it neither delays nor
 //! duplicates others. One that may have broken the connection is sent with nothing beside it.
 //!
-//! [`copy_publisher`] is the flow of one copy; [`retries`] decides what the broker's answers mean
+//! [`copy_publisher`] is the flow of one copy; [`admission`] sends it once; [`retries`] decides what the broker's answers mean
 //! for it, without I/O; [`upkeep`] keeps the connection and the topology. Messages that a service
 //! publishes itself are not copies: nothing has to be acked after them, so [`crate::Publisher`]
 //! reports at once what the broker does not take.
 
+mod admission;
 mod copy_publisher;
 mod exchange;
 mod publishing_connection;
@@ -48,16 +49,4 @@ pub(crate) fn lanes_fit(connection: &dyn Connection, exchanges: usize) -> Result
         limit: Limit::ConnectionChannels,
         problem: Problem::from(format!("A connection may have {most} channels")),
     })
-}
-
-/// Why a copy was not published.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum NotPublished {
-    /// The broker closes the channel or the connection over this copy each time.
-    #[error("the broker does not accept the copy: {0}")]
-    Unpublishable(String),
-    /// Its queue stops, and the broker has refused it, or it could not be sent. It may have been
-    /// stored if a channel or a connection ended before the broker answered.
-    #[error("the broker had not accepted the copy at the stop")]
-    Stopped { may_be_stored: bool },
 }

@@ -2,7 +2,8 @@
 //! no randomness.
 
 use crate::broker::lane::NotTaken;
-use crate::broker::lane::cause::Blame;
+use crate::broker::lane::cause::{Blame, Cause};
+use crate::retry::outcome::Unsettled;
 
 /// After this many closes over one copy alone, the copy is unpublishable.
 const MAX_CLOSES: u32 = 3;
@@ -26,6 +27,7 @@ pub(super) struct Retries {
     /// How often it was not taken. The pauses grow with it.
     tries: u32,
     closes: u32,
+    /// Its channel or its connection ended while it was under way.
     may_be_stored: bool,
 }
 
@@ -40,25 +42,15 @@ pub(super) enum Guilt {
     Likely,
 }
 
-/// What to do after a send that was not confirmed.
+/// What to do after a send that was not confirmed: it is sent again.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Reaction {
-    pub(super) next: Next,
+    /// After the pause that follows this many tries. `None`: as soon as its exchange takes copies.
+    pub(super) pause_after: Option<u32>,
     /// Whether an operator should know of this.
     pub(super) is_trouble: bool,
     /// The exchange takes no copies, or no lane can be opened: all copies to it wait.
     pub(super) takes_none: bool,
-}
-
-/// How it goes on with the copy.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Next {
-    /// It is sent again as soon as its exchange takes copies.
-    Again,
-    /// It is sent again after the pause that follows this many tries.
-    AfterPause { tries: u32 },
-    /// The broker closes its channel or its connection over this copy each time.
-    Unpublishable,
 }
 
 impl Retries {
@@ -66,53 +58,64 @@ impl Retries {
         self.way
     }
 
-    /// Whether the broker may have stored it although it confirmed nothing: its channel or its
-    /// connection ended meanwhile.
-    pub(super) fn may_be_stored(&self) -> bool {
-        self.may_be_stored
+    /// Why the copy is given up if its queue stops now. The broker may have stored it although it
+    /// confirmed nothing.
+    pub(super) fn stopped(&self) -> Unsettled {
+        Unsettled::Stopped { may_be_stored: self.may_be_stored }
     }
 
     /// `guilt`: whether this copy may be why its lane or its connection ended, if one did.
-    pub(super) fn after(&mut self, why: &NotTaken, guilt: Guilt) -> Reaction {
+    ///
+    /// # Errors
+    ///
+    /// When the broker closes its channel or its connection over this copy each time.
+    pub(super) fn after(&mut self, why: &NotTaken, guilt: Guilt) -> Result<Reaction, Unsettled> {
         self.may_be_stored |= matches!(why, NotTaken::LaneClosed(_) | NotTaken::Disconnected(_));
-        let reaction = |next, is_trouble, takes_none| Reaction { next, is_trouble, takes_none };
-        match why {
+        let reaction =
+            |pause_after, is_trouble, takes_none| Reaction { pause_after, is_trouble, takes_none };
+        Ok(match why {
             // 3.10 keeps refusing on an old lane even after the queue's limit is removed.
             NotTaken::Refused | NotTaken::Returned => {
                 reaction(self.after_pause(Way::OwnLane), true, false)
             }
-            NotTaken::NotSent => reaction(Next::Again, false, false),
-            NotTaken::NoLane(_) if self.way == Way::SharedLane => reaction(Next::Again, true, true),
+            NotTaken::NotSent => reaction(None, false, false),
+            NotTaken::NoLane(_) if self.way == Way::SharedLane => reaction(None, true, true),
             NotTaken::NoLane(_) => reaction(self.after_pause(self.way), true, false),
             NotTaken::LaneClosed(cause) => {
-                let blame = cause.blame();
-                reaction(self.after_close(blame, guilt), true, blame == Blame::Exchange)
+                let takes_none = cause.blame() == Blame::Exchange;
+                reaction(self.after_close(cause, guilt)?, true, takes_none)
             }
             NotTaken::Disconnected(cause) => {
-                let (next, is_trouble) = self.after_disconnect(cause.blame(), guilt);
-                reaction(next, is_trouble, false)
+                let (pause_after, is_trouble) = self.after_disconnect(cause, guilt)?;
+                reaction(pause_after, is_trouble, false)
             }
-        }
+        })
     }
 
-    fn after_close(&mut self, blame: Blame, guilt: Guilt) -> Next {
-        match (self.way, blame) {
+    fn after_close(&mut self, cause: &Cause, guilt: Guilt) -> Result<Option<u32>, Unsettled> {
+        match (self.way, cause.blame()) {
             // The exchange refused it, or one after it, so it waits for the exchange with the
             // others.
-            (Way::SharedLane, Blame::Exchange) if guilt == Guilt::Likely => Next::Again,
+            (Way::SharedLane, Blame::Exchange) if guilt == Guilt::Likely => Ok(None),
             // Any copy on the lane may be to blame, so each gets a lane of its own, even if the
             // cause blames no copy: lapin does not always know why a channel ended. So does a copy
             // that was slow: it may be stored, and must not be sent again at each close of the
             // shared lane.
-            (Way::SharedLane, _) => self.at_once(Way::OwnLane),
-            (Way::OwnLane | Way::NothingBeside, Blame::Copy) => self.closed_alone(Way::OwnLane),
-            (Way::OwnLane | Way::NothingBeside, _) => self.after_pause(Way::OwnLane),
+            (Way::SharedLane, _) => Ok(self.at_once(Way::OwnLane)),
+            (Way::OwnLane | Way::NothingBeside, Blame::Copy) => {
+                self.closed_alone(Way::OwnLane, cause)
+            }
+            (Way::OwnLane | Way::NothingBeside, _) => Ok(self.after_pause(Way::OwnLane)),
         }
     }
 
     /// Also returns whether an operator should know of it.
-    fn after_disconnect(&mut self, blame: Blame, guilt: Guilt) -> (Next, bool) {
-        match (guilt, self.way, blame) {
+    fn after_disconnect(
+        &mut self,
+        cause: &Cause,
+        guilt: Guilt,
+    ) -> Result<(Option<u32>, bool), Unsettled> {
+        Ok(match (guilt, self.way, cause.blame()) {
             // It is not known which copy it was: this one may have reached the broker late, or the
             // broker may have failed at something slower than reading a copy. The pause limits how
             // often that can recur.
@@ -121,30 +124,33 @@ impl Retries {
             }
             // It had its time with nothing beside it.
             (Guilt::Unlikely, Way::NothingBeside, _) => (self.at_once(Way::OwnLane), false),
-            (Guilt::Unlikely, ..) | (_, _, Blame::Nobody | Blame::Exchange) => (Next::Again, false),
+            (Guilt::Unlikely, ..) | (_, _, Blame::Nobody | Blame::Exchange) => (None, false),
             (Guilt::Likely, Way::NothingBeside, Blame::Copy) => {
-                (self.closed_alone(Way::NothingBeside), true)
+                (self.closed_alone(Way::NothingBeside, cause)?, true)
             }
             (_, Way::NothingBeside, _) => (self.after_pause(Way::NothingBeside), true),
             (_, Way::SharedLane | Way::OwnLane, _) => (self.at_once(Way::NothingBeside), false),
-        }
+        })
     }
 
     /// The broker closed its lane, or the connection, and nothing else was on it.
-    fn closed_alone(&mut self, way: Way) -> Next {
+    fn closed_alone(&mut self, way: Way, cause: &Cause) -> Result<Option<u32>, Unsettled> {
         self.closes += 1;
-        if self.closes == MAX_CLOSES { Next::Unpublishable } else { self.after_pause(way) }
+        if self.closes == MAX_CLOSES {
+            return Err(Unsettled::Unpublishable { answer: cause.problem.to_string().into() });
+        }
+        Ok(self.after_pause(way))
     }
 
-    fn at_once(&mut self, way: Way) -> Next {
+    fn at_once(&mut self, way: Way) -> Option<u32> {
         self.way = way;
-        Next::Again
+        None
     }
 
-    fn after_pause(&mut self, way: Way) -> Next {
+    fn after_pause(&mut self, way: Way) -> Option<u32> {
         self.way = way;
         self.tries = self.tries.saturating_add(1);
-        Next::AfterPause { tries: self.tries - 1 }
+        Some(self.tries - 1)
     }
 }
 
@@ -152,7 +158,6 @@ impl Retries {
 mod tests {
     use super::Guilt::{Likely, Possible, Unlikely};
     use super::*;
-    use crate::broker::lane::cause::Cause;
 
     const WAYS: [Way; 3] = [Way::SharedLane, Way::OwnLane, Way::NothingBeside];
 
@@ -180,7 +185,7 @@ mod tests {
 
     fn after_guilt(way: Way, why: &NotTaken, guilt: Guilt) -> (Reaction, Way) {
         let mut retries = in_way(way);
-        (retries.after(why, guilt), retries.way())
+        (retries.after(why, guilt).unwrap(), retries.way())
     }
 
     #[test]
@@ -189,9 +194,9 @@ mod tests {
             for way in WAYS {
                 let mut retries = in_way(way);
                 for tries in 0..3 {
-                    let next = Next::AfterPause { tries };
-                    let reaction = Reaction { next, is_trouble: true, takes_none: false };
-                    assert_eq!(retries.after(&why, Likely), reaction);
+                    let pause_after = Some(tries);
+                    let reaction = Reaction { pause_after, is_trouble: true, takes_none: false };
+                    assert_eq!(retries.after(&why, Likely), Ok(reaction));
                     assert_eq!(retries.way(), Way::OwnLane);
                 }
             }
@@ -201,16 +206,14 @@ mod tests {
     #[test]
     fn after_a_close_over_the_exchange_copies_wait_for_it_and_a_slow_one_gets_its_own_lane() {
         for code in [403, 404] {
-            let reaction = |next| Reaction { next, is_trouble: true, takes_none: true };
-            let paused = Next::AfterPause { tries: 0 };
-            assert_eq!(
-                after(Way::SharedLane, &closed(code)),
-                (reaction(Next::Again), Way::SharedLane)
-            );
+            let reaction =
+                |pause_after| Reaction { pause_after, is_trouble: true, takes_none: true };
+            let paused = Some(0);
+            assert_eq!(after(Way::SharedLane, &closed(code)), (reaction(None), Way::SharedLane));
             for slow in [Unlikely, Possible] {
                 assert_eq!(
                     after_guilt(Way::SharedLane, &closed(code), slow),
-                    (reaction(Next::Again), Way::OwnLane)
+                    (reaction(None), Way::OwnLane)
                 );
             }
             assert_eq!(after(Way::OwnLane, &closed(code)), (reaction(paused), Way::OwnLane));
@@ -220,7 +223,7 @@ mod tests {
     #[test]
     fn after_a_close_that_blames_no_exchange_each_copy_gets_its_own_lane_at_once() {
         for code in [406, 320, 541] {
-            let reaction = Reaction { next: Next::Again, is_trouble: true, takes_none: false };
+            let reaction = Reaction { pause_after: None, is_trouble: true, takes_none: false };
             assert_eq!(after(Way::SharedLane, &closed(code)), (reaction, Way::OwnLane));
         }
     }
@@ -229,10 +232,12 @@ mod tests {
     fn a_copy_that_closes_three_lanes_or_connections_alone_is_given_up() {
         for (way, why) in [(Way::OwnLane, closed(406)), (Way::NothingBeside, disconnected(501))] {
             let mut retries = in_way(way);
-            let next = [(); 3].map(|()| retries.after(&why, Likely).next);
+            let pauses =
+                [(); 3].map(|()| retries.after(&why, Likely).map(|reaction| reaction.pause_after));
+            let answer = why.cause().unwrap().problem.to_string().into();
             assert_eq!(
-                next,
-                [Next::AfterPause { tries: 0 }, Next::AfterPause { tries: 1 }, Next::Unpublishable]
+                pauses,
+                [Ok(Some(0)), Ok(Some(1)), Err(Unsettled::Unpublishable { answer })]
             );
         }
     }
@@ -247,10 +252,7 @@ mod tests {
         {
             for way in WAYS {
                 let mut retries = in_way(way);
-                assert!(
-                    (0..100).all(|_| retries.after(&why, Likely).next != Next::Unpublishable),
-                    "{why:?}"
-                );
+                assert!((0..100).all(|_| retries.after(&why, Likely).is_ok()), "{why:?}");
             }
         }
     }
@@ -267,13 +269,13 @@ mod tests {
             ] {
                 let why = NotTaken::Disconnected(Cause { code, ..Cause::of("") });
                 let (reaction, way) = after_guilt(way, &why, guilt);
-                assert_eq!((reaction.next, way), (Next::Again, expected), "{code:?} {guilt:?}");
+                assert_eq!((reaction.pause_after, way), (None, expected), "{code:?} {guilt:?}");
             }
             for code in [501, 541] {
                 let (reaction, way) = after_guilt(way, &disconnected(code), Unlikely);
                 assert_eq!(
-                    (reaction.next, way),
-                    (Next::AfterPause { tries: 0 }, Way::OwnLane),
+                    (reaction.pause_after, way),
+                    (Some(0), Way::OwnLane),
                     "it is not known which copy it was: {code}"
                 );
             }
@@ -284,15 +286,15 @@ mod tests {
     fn a_copy_is_sent_alone_until_it_had_its_time_and_only_what_it_alone_can_have_broken_counts() {
         let alone = Way::NothingBeside;
         let again =
-            |way| (Reaction { next: Next::Again, is_trouble: false, takes_none: false }, way);
+            |way| (Reaction { pause_after: None, is_trouble: false, takes_none: false }, way);
         assert_eq!(after_guilt(alone, &disconnected(320), Likely), again(alone));
         assert_eq!(after_guilt(alone, &disconnected(320), Unlikely), again(Way::OwnLane));
         for (code, guilt) in [(501, Possible), (541, Possible), (541, Likely)] {
             let mut retries = in_way(alone);
             for tries in 0..10 {
-                let next = Next::AfterPause { tries };
-                let reaction = Reaction { next, is_trouble: true, takes_none: false };
-                assert_eq!(retries.after(&disconnected(code), guilt), reaction);
+                let pause_after = Some(tries);
+                let reaction = Reaction { pause_after, is_trouble: true, takes_none: false };
+                assert_eq!(retries.after(&disconnected(code), guilt), Ok(reaction));
                 assert_eq!(retries.way(), alone);
             }
         }
@@ -307,33 +309,39 @@ mod tests {
 
     #[test]
     fn if_no_shared_lane_opens_the_whole_exchange_waits_and_for_an_own_lane_only_its_copy() {
-        let reaction = |next, takes_none| Reaction { next, is_trouble: true, takes_none };
+        let reaction =
+            |pause_after, takes_none| Reaction { pause_after, is_trouble: true, takes_none };
         let why = NotTaken::NoLane(cause(504));
-        assert_eq!(after(Way::SharedLane, &why), (reaction(Next::Again, true), Way::SharedLane));
-        let paused = Next::AfterPause { tries: 0 };
+        assert_eq!(after(Way::SharedLane, &why), (reaction(None, true), Way::SharedLane));
+        let paused = Some(0);
         assert_eq!(after(Way::OwnLane, &why), (reaction(paused, false), Way::OwnLane));
     }
 
     #[test]
     fn a_copy_may_be_stored_if_no_answer_came_to_it() {
         use NotTaken::{NoLane, NotSent, Refused, Returned};
+        let stopped = |may_be_stored| Unsettled::Stopped { may_be_stored };
         let mut retries = Retries::default();
         for why in [Refused, Returned, NotSent, NoLane(cause(504))] {
-            retries.after(&why, Likely);
-            assert!(!retries.may_be_stored(), "{why:?}");
+            retries.after(&why, Likely).unwrap();
+            assert_eq!(retries.stopped(), stopped(false), "{why:?}");
         }
         for why in [closed(404), disconnected(320)] {
             let mut retries = Retries::default();
-            retries.after(&why, Likely);
-            retries.after(&Refused, Likely);
-            assert!(retries.may_be_stored(), "a later refusal says nothing of it: {why:?}");
+            retries.after(&why, Likely).unwrap();
+            retries.after(&Refused, Likely).unwrap();
+            assert_eq!(
+                retries.stopped(),
+                stopped(true),
+                "a later refusal changes nothing: {why:?}"
+            );
         }
     }
 
     #[test]
     fn what_was_not_sent_is_sent_in_the_same_way_at_once() {
         for way in WAYS {
-            let reaction = Reaction { next: Next::Again, is_trouble: false, takes_none: false };
+            let reaction = Reaction { pause_after: None, is_trouble: false, takes_none: false };
             assert_eq!(after(way, &NotTaken::NotSent), (reaction, way));
         }
     }

@@ -4,10 +4,11 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use super::{CHECK_CHANNEL_EVERY, Session, WorkQueue};
+use super::{CHECK_CHANNEL_EVERY, Session};
 use crate::broker::connection::pause;
 use crate::consume::ack_timeout::{is_ack_timeout, named_in};
 use crate::consume::inbox::Rules;
+use crate::consume::work_queue::WorkQueue;
 use crate::error::{Error, Limit, Problem};
 
 /// How long the broker may take to delete a queue after it has cancelled the subscriptions. Until

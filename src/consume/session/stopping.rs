@@ -2,15 +2,23 @@
 
 use tokio::runtime::Handle;
 
-use super::{CHECK_CHANNEL_EVERY, Session, WorkQueue};
+use super::{CHECK_CHANNEL_EVERY, Session};
 use crate::broker::queued::queued;
-use crate::consume::settler::CLOSE_DELAY;
+use crate::consume::settling_channel::CLOSE_DELAY;
 use crate::consume::summary::Stopped;
+use crate::consume::work_queue::WorkQueue;
 
 impl WorkQueue {
+    /// Stops without a session: waits for the handlers of one that was lost, because what they do
+    /// beside their messages may still matter.
+    pub(crate) async fn stop(&self) {
+        self.context.not_consuming(None);
+        self.handlers_end().await;
+    }
+
     /// Waits for the running handlers, and for the answers to their copies. Those that take too
     /// long leave their messages to the broker.
-    pub(crate) async fn handlers_end(&self) {
+    async fn handlers_end(&self) {
         let WorkQueue { intake, index, shutdown, context, .. } = self;
         let ended = intake.idle_but_for(*index, context.left());
         if tokio::time::timeout_at(shutdown.handlers_until(), ended).await.is_err() {
@@ -30,9 +38,16 @@ impl WorkQueue {
 }
 
 impl Session<'_> {
+    /// Takes nothing any more, hands back what is not running, and waits for what is.
+    pub(super) async fn stop(&mut self) {
+        self.stop_taking().await;
+        self.queue.context.not_consuming(None);
+        self.finish().await;
+    }
+
     /// Takes nothing any more, and hands back what is not running: after the subscription has
     /// ended, because otherwise the broker would deliver it here again, which 3.10 and 4.0 count.
-    pub(super) async fn stop_taking(&mut self) {
+    async fn stop_taking(&mut self) {
         if !self.line().allows_single_return() {
             // To cancel, or to give back single messages, would let others overtake them. All go
             // back when the channel closes.
@@ -51,7 +66,7 @@ impl Session<'_> {
     }
 
     /// Waits for the running handlers, then for their acks to be written.
-    pub(crate) async fn finish(&mut self) {
+    async fn finish(&mut self) {
         let queue = self.queue;
         let is_lost = tokio::select! {
             biased;
@@ -90,7 +105,9 @@ impl Session<'_> {
         };
         // In vain if a handler blocks its thread; then dropping the session closes the channel, and
         // so the connection is not waited for.
-        if tokio::time::timeout(queue.answer_timeout + CLOSE_DELAY, settled).await == Ok(true) {
+        if tokio::time::timeout(queue.consuming.answer_timeout() + CLOSE_DELAY, settled).await
+            == Ok(true)
+        {
             // Without an answer the connection is gone, or soon will be.
             let _ = queue.answer("closing a channel", channel.close("done")).await;
         }
@@ -117,7 +134,7 @@ impl Drop for Session<'_> {
     fn drop(&mut self) {
         self.session_ended.cancel();
         self.settling_channel.send();
-        let (channel, limit) = (self.channel.clone(), self.queue.answer_timeout);
+        let (channel, limit) = (self.channel.clone(), self.queue.consuming.answer_timeout());
         match Handle::try_current() {
             // Later, so that the last acks are not lost. In an ordered queue the close has to come
             // before lapin's cancel.

@@ -8,10 +8,11 @@ use futures_util::{FutureExt, StreamExt, TryFutureExt};
 use lapin::message::Delivery as Incoming;
 use lapin::options::BasicConsumeOptions;
 
-use super::{Session, WorkQueue};
+use super::Session;
 use crate::broker::client::Subscription;
 use crate::broker::declare::table;
 use crate::consume::taken::Taken;
+use crate::consume::work_queue::WorkQueue;
 use crate::error::Error;
 use crate::topology::consumer_arguments;
 

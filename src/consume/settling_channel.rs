@@ -1,59 +1,16 @@
 //! Settles what a service consumes. No other file acks, rejects or nacks it.
 
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use crate::broker::acks::{SettledTags, Settlement};
 use crate::broker::client::{Answer, Channel};
 use crate::clock;
 use crate::consume::arrivals::Arrivals;
 use crate::lock::lock;
-
-/// Settles one delivery, on the channel that brought it.
-pub(crate) struct Settler {
-    /// Weak, because lapin closes a channel when its last handle is dropped, and a handler that
-    /// outlives its session must not keep it open.
-    pub(crate) channel: Weak<SettlingChannel>,
-    pub(crate) tag: u64,
-    /// Cancelled when the session ends, or its channel is gone. No copy may be sent any more. What
-    /// was settled before may still be written.
-    pub(crate) session_ended: CancellationToken,
-    pub(crate) arrived: Instant,
-    /// It must be settled within this time of its arrival. Soon after, the broker takes it back, if
-    /// the ack timeout is what was known on arrival.
-    pub(crate) settle_limit: Duration,
-    /// Sent at once instead of being collected: the next crash may park the message.
-    pub(crate) is_urgent: bool,
-}
-
-impl Settler {
-    /// True means that the settlement was collected; the broker may never read it. False: the
-    /// channel is gone.
-    pub(crate) fn settle(&self, how: Settlement) -> bool {
-        self.channel.upgrade().is_some_and(|channel| channel.collect(self.tag, how, self.is_urgent))
-    }
-
-    /// Waits until the settlement is final: nothing that closes the channel brings the message back
-    /// any more. False if the channel was closed before.
-    pub(crate) async fn is_carried_out(&self) -> bool {
-        let Some(channel) = self.channel.upgrade() else { return false };
-        let answered = channel.round_trip();
-        drop(channel);
-        let is_answered = answered.await.is_ok();
-        tokio::time::sleep(CLOSE_DELAY).await;
-        is_answered
-    }
-
-    /// Whether the channel is gone, so that the broker has the message again, or will have it soon.
-    pub(crate) fn is_lost(&self) -> bool {
-        self.session_ended.is_cancelled()
-            || self.channel.upgrade().is_none_or(|channel| !channel.channel.is_open())
-    }
-}
 
 /// How long a channel stays open after the last ack: quorum queues lose the acks of a channel, or
 /// of a connection, that closes right after them (4.3; 50 ms were enough).
@@ -100,8 +57,13 @@ impl SettlingChannel {
         oldest.map_or(Duration::ZERO, clock::elapsed)
     }
 
-    /// False if the channel is gone.
-    fn collect(self: Arc<Self>, tag: u64, how: Settlement, is_urgent: bool) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
+        self.channel.is_open()
+    }
+
+    /// Settles the delivery with this tag. `is_urgent`: sent at once instead of being collected.
+    /// False if the channel is gone; true means no more than that the settlement was collected.
+    pub(crate) fn settle(self: Arc<Self>, tag: u64, how: Settlement, is_urgent: bool) -> bool {
         if !self.channel.is_open() {
             return false;
         }
