@@ -14,7 +14,7 @@ use tokio::sync::{oneshot, watch};
 use super::retries::Guilt;
 use crate::broker::channel::is_replaced;
 use crate::broker::client::Connection;
-use crate::broker::lane::cause::{Blame, Cause};
+use crate::broker::lane::{Blame, Cause};
 use crate::broker::lane::{Lane, NotTaken};
 use crate::broker::queued::queued;
 use crate::broker::scout::Scout;

@@ -2,7 +2,7 @@
 //! no randomness.
 
 use crate::broker::lane::NotTaken;
-use crate::broker::lane::cause::{Blame, Cause};
+use crate::broker::lane::{Blame, Cause};
 use crate::retry::outcome::Unsettled;
 
 /// After this many closes over one copy alone, the copy is unpublishable.

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use crate::broker::lane::NotTaken;
-use crate::broker::lane::cause::{Blame, Cause};
+use crate::broker::lane::{Blame, Cause};
 use crate::clock;
 use crate::lock::lock;
 

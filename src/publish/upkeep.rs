@@ -10,7 +10,7 @@ use super::publishing_connection::PublishingConnection;
 use super::shared::Shared;
 use super::trouble::CHECK_RECOVERY_EVERY;
 use crate::broker::connection::pause;
-use crate::broker::lane::cause::Cause;
+use crate::broker::lane::Cause;
 use crate::error::Limit;
 
 /// The shortest time between two repairs of the topology.

@@ -155,7 +155,7 @@ mod tests {
     use lapin::protocol::AMQPError;
 
     use super::*;
-    use crate::broker::lane::cause::Cause;
+    use crate::broker::lane::Cause;
 
     #[test]
     fn an_error_says_what_the_broker_did_with_the_message() {

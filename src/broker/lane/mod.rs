@@ -4,7 +4,6 @@
 //! [`outstanding`] is what the lane knows of the copies under way, and decides without I/O;
 //! [`returns`] finds the returned ones; [`not_taken`] says why the broker did not take a copy.
 
-pub(crate) mod cause;
 mod not_taken;
 mod outgoing;
 mod outstanding;
@@ -21,8 +20,8 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use tokio::sync::{mpsc, oneshot};
 
-use self::cause::Cause;
 pub use self::not_taken::NotTaken;
+pub(crate) use self::not_taken::{Blame, Cause};
 pub use self::outgoing::Outgoing;
 use self::outstanding::{Outstanding, PublishResult};
 use super::channel::open_confirming;

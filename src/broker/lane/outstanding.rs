@@ -6,7 +6,7 @@ use std::sync::Arc;
 use lapin::Confirmation;
 
 use super::CopyId;
-use super::cause::Cause;
+use super::not_taken::Cause;
 use super::outgoing::Outgoing;
 use super::returns::{Confirm, Judged, Returns, owners};
 

@@ -115,6 +115,8 @@ struct Subscribed {
     prefetch: u16,
     /// How many of its deliveries are unsettled.
     unsettled: usize,
+    /// Whether it has brought anything since it has had this prefetch.
+    has_brought: bool,
 }
 
 impl<T> QueueInbox<T> {
@@ -147,10 +149,11 @@ impl<T> QueueInbox<T> {
     pub(super) fn subscribe(&mut self, prefetch: u16) {
         if self.is_subscribed() && prefetch > self.subscription.prefetch {
             self.subscription.prefetch = prefetch;
+            self.subscription.has_brought = false;
             return;
         }
-        self.subscription =
-            Subscribed { number: self.subscription.number + 1, prefetch, unsettled: 0 };
+        let number = self.subscription.number + 1;
+        self.subscription = Subscribed { number, prefetch, ..Subscribed::default() };
         (self.ending, self.filling) = (None, None);
         if prefetch == 0 {
             self.head = Head::Unknown;
@@ -330,6 +333,7 @@ impl<T> QueueInbox<T> {
         let is_suspect = is_suspect(&self.rules, redeliveries);
         let subscription = if is_got { GOT } else { self.subscription.number };
         self.subscription.unsettled += usize::from(!is_got);
+        self.subscription.has_brought |= !is_got;
         if let Some(ending) = &mut self.ending {
             ending.arrived(now);
         }

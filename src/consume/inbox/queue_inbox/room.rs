@@ -7,7 +7,7 @@ use super::{Held, QueueInbox, Subscribed, is_near_limit};
 
 impl<T> QueueInbox<T> {
     /// The prefetch that its subscriptions may have, all together, if `open` is the most that what
-    /// is proven allows.
+    /// is proven allows. It does not widen before the present ones have brought anything.
     pub(in crate::consume::inbox) fn window(&self, open: u16, now: Instant) -> u16 {
         let stuck = self.stuck(now);
         // What came could not start, would be handed back when it is late, and counted.
@@ -17,7 +17,10 @@ impl<T> QueueInbox<T> {
             return 0;
         }
         let limit = self.startable(stuck).min(self.prefetch_left());
-        self.in_steps(open.min(self.rules.prefetch), limit)
+        let wanted = self.in_steps(open.min(self.rules.prefetch), limit);
+        // A process may have many queues, and most of them idle.
+        let Subscribed { prefetch, has_brought, .. } = self.subscription;
+        if prefetch > 0 && !has_brought { wanted.min(prefetch) } else { wanted }
     }
 
     /// How many slots have been taken for longer than a delivery may wait for one, as by one whose

@@ -99,6 +99,18 @@ fn a_window_that_is_narrow_because_of_what_waits_widens_only_where_it_can_double
     assert_eq!(held.in_steps(12, 50), 12, "what is open in full needs no further step");
 }
 
+#[test]
+fn an_idle_queue_keeps_its_window_until_something_comes() {
+    let (mut inbox, now) = (Inbox::new(0), Instant::now());
+    let [busy, idle] = [(); 2].map(|()| inbox.add(RULES));
+    prove(&mut inbox, busy, 2000, now);
+    assert_eq!(window(&inbox, idle, now), 100, "a first subscription is as wide as it may be");
+    inbox.subscribed(idle, 1, now);
+    assert_eq!(window(&inbox, idle, now), 1);
+    inbox.arrive(idle, Some(0), now, 1);
+    assert_eq!(window(&inbox, idle, now), 100);
+}
+
 /// A slot that does not become free, as of a refused copy, is not counted on.
 #[test]
 fn the_more_slots_stay_taken_the_less_is_taken_and_what_earlier_subscriptions_brought_counts() {
