@@ -5,8 +5,9 @@ use crate::consume::started::Started;
 use crate::consume::taken::Taken;
 use crate::failure::Failure;
 use crate::handler::FailureEvent;
+use crate::publish::Unsettled;
 use crate::retry::decision::Reason;
-use crate::retry::outcome::{Outcome, Unsettled};
+use crate::retry::outcome::Outcome;
 use crate::timestamp::Timestamp;
 use crate::wire::receipt::Parking;
 
@@ -25,11 +26,12 @@ pub(crate) fn account(
     let outcome = match settled {
         Ok(outcome) => outcome,
         Err(why) => {
-            context.summary.update(|summary| match why.is_handed_back() {
-                true => summary.handed_back += 1,
-                false => summary.unsettled += 1,
+            context.summary.update(|summary| match why {
+                Unsettled::Stopped { may_be_stored: false } => summary.handed_back += 1,
+                _ => summary.unsettled += 1,
             });
-            let (why, advice) = (why.text(), why.advice(context.config.counts_deliveries));
+            let advice = advice(&why, context.config.counts_deliveries);
+            let why = why.text();
             tracing::warn!(
                 queue,
                 chain,
@@ -67,6 +69,27 @@ pub(crate) fn account(
         }
     }
     report(started, outcome, failure);
+}
+
+/// What to do about a delivery that was not settled, and what happens otherwise.
+const fn advice(why: &Unsettled, counts_deliveries: bool) -> &'static str {
+    match (why, counts_deliveries) {
+        (Unsettled::SessionEnded | Unsettled::ChannelClosed | Unsettled::Stopped { .. }, _) => "",
+        (Unsettled::Unpublishable { .. }, true) => {
+            "; an earlier line says why. Past its delivery limit, the broker dead-letters it, or deletes it if the queue has no \
+             dead-letter exchange"
+        }
+        (Unsettled::Unpublishable { .. }, false) => {
+            "; an earlier line says why. This queue counts no deliveries, so the handler runs again each time"
+        }
+        (Unsettled::Late, true) => {
+            "; if the broker refuses copies, an earlier line says why; repair that before the message reaches its delivery limit"
+        }
+        (Unsettled::Late, false) => {
+            "; if the broker refuses copies, an earlier line says why; repair that: this queue counts no deliveries, so the \
+             handler runs again each time"
+        }
+    }
 }
 
 /// What the headers of the parked copy say as well.
@@ -131,4 +154,30 @@ fn report(started: &Started, outcome: Outcome, failure: Option<&Failure>) {
         outcome,
         failure,
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_that_was_not_settled_has_advice_unless_the_broker_has_it_again() {
+        for why in [Unsettled::Late, Unsettled::Unpublishable { answer: "".into() }] {
+            let [counting, other] = [true, false].map(|counts| advice(&why, counts));
+            assert!(
+                counting.contains("its delivery limit") && !counting.contains("each time"),
+                "{counting}"
+            );
+            assert!(
+                other.contains("counts no deliveries") && other.ends_with("runs again each time"),
+                "{other}"
+            );
+        }
+        let stopped = |may_be_stored| Unsettled::Stopped { may_be_stored };
+        for why in
+            [Unsettled::SessionEnded, Unsettled::ChannelClosed, stopped(true), stopped(false)]
+        {
+            assert_eq!([true, false].map(|counts| advice(&why, counts)), [""; 2]);
+        }
+    }
 }

@@ -4,12 +4,11 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::consume::accounted::account;
-use crate::consume::copied::publish_copy;
+use crate::consume::copied::{publish_copy, settle_uncopied};
 use crate::consume::decided::{Decided, Verdict, decide, decide_before};
 use crate::consume::handled::handle;
 use crate::consume::held::hold;
 use crate::consume::intake::Slot;
-use crate::consume::settled::{settle, settle_uncopied};
 use crate::consume::started::start;
 use crate::consume::taken::Taken;
 
@@ -65,7 +64,11 @@ async fn attempt(taken: Box<Taken>, slot: &Slot) -> Option<(Box<Taken>, Instant)
         None => Ok(()),
     };
     let settled = match copied {
-        Ok(()) => settle(&started, outcome, how).await,
+        // A crash between the confirm and the settlement makes a duplicate, not a loss.
+        Ok(()) => {
+            started.taken.context.settleable().await;
+            started.settle(outcome, how)
+        }
         Err(why) => Box::pin(settle_uncopied(&started, outcome, why, slot)).await,
     };
     account(&started, settled, failure);

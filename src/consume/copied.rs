@@ -1,19 +1,30 @@
-//! Publishes the copy of a delivery, and waits until the broker keeps it.
+//! Publishes the copy of a delivery, and waits until the broker keeps it. If the copy is given up,
+//! settles the delivery without it.
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::FutureExt as _;
+use tokio::time::{sleep_until, timeout};
 
+use crate::broker::acks::Settlement;
 use crate::broker::lane::Outgoing;
 use crate::clock;
 use crate::consume::context::QueueContext;
 use crate::consume::copy::WrittenCopy;
 use crate::consume::copy_deadline::CopyDeadline;
+use crate::consume::intake::Slot;
 use crate::consume::started::Started;
 use crate::consume::taken::Taken;
-use crate::consume::unsettled::without_copy;
-use crate::retry::outcome::{Outcome, Unsettled};
+use crate::consume::unsettled::{Original, settlement_without_copy};
+use crate::publish::Unsettled;
+use crate::retry::decision::Reason;
+use crate::retry::outcome::Outcome;
+
+/// How long to pause before requeueing a message that can be neither copied nor safely
+/// dead-lettered.
+const UNPUBLISHABLE_PAUSE: Duration = Duration::from_secs(5);
 
 /// Returns when the broker has confirmed the copy. One that is given up may have been stored.
 ///
@@ -57,10 +68,12 @@ async fn publish(
     match &published {
         Ok(()) => span.confirmed(),
         Err(why) => {
+            let mut text = why.text().to_owned();
             if let Unsettled::Unpublishable { answer } = why {
                 tracing::error!(queue = %context.config.queue, chain = &*chain.id, %answer, "the message cannot be copied");
+                text = format!("{text}: {answer}");
             }
-            span.failed(why.error_type(), why.text().to_owned());
+            span.failed(why.error_type(), text);
         }
     }
     published
@@ -96,6 +109,76 @@ async fn until_deadline(taken: &Taken, outcome: Outcome) {
     let mut deadline =
         CopyDeadline::new(*line, settle_within, clock::now(), publishing.answer_timeout());
     while let Some(at) = deadline.ask_again_at(clock::now(), publishing.state().is_blocked) {
-        tokio::time::sleep_until(at.into()).await;
+        sleep_until(at.into()).await;
     }
+}
+
+/// Settles a delivery whose copy was given up.
+///
+/// # Errors
+///
+/// Why it was not settled with its outcome. Then it has gone back to its queue, or goes back when
+/// its session ends, unless the broker has it again anyway.
+pub(crate) async fn settle_uncopied(
+    started: &Started,
+    outcome: Outcome,
+    why: Unsettled,
+    slot: &Slot,
+) -> Result<Outcome, Unsettled> {
+    let Taken { context, delivery, .. } = &*started.taken;
+    let is_unpublishable = matches!(why, Unsettled::Unpublishable { .. });
+    let how = match without_copy(&why, outcome, &started.taken) {
+        None => return leave(&started.taken, why).await,
+        Some(Settlement::DeadLetter) if is_unpublishable => {
+            return dead_letter(started, Outcome::Park(Reason::Unpublishable)).await;
+        }
+        Some(Settlement::DeadLetter) => return dead_letter(started, outcome).await,
+        Some(how) => how,
+    };
+    if is_unpublishable {
+        let _ = timeout(UNPUBLISHABLE_PAUSE, context.stopping.cancelled()).await;
+    }
+    context.settleable().await;
+    slot.handler_ended(delivery, how);
+    Err(if started.taken.settle(how) { why } else { Unsettled::ChannelClosed })
+}
+
+/// Leaves the delivery to the end of its session. Its slot stays taken until then; otherwise the
+/// next message of an ordered queue would start. A stop does not wait for it.
+async fn leave(taken: &Taken, why: Unsettled) -> Result<Outcome, Unsettled> {
+    let _left = taken.context.leave();
+    taken.session_ended.cancelled().await;
+    Err(why)
+}
+
+async fn dead_letter(started: &Started, outcome: Outcome) -> Result<Outcome, Unsettled> {
+    let taken = &*started.taken;
+    let context = &taken.context;
+    context.settleable().await;
+    let settled = started.settle(outcome, Settlement::DeadLetter);
+    // The next message of its line must not start while the broker may still bring this one back.
+    if !context.line.allows_single_return() && !taken.settlement_is_final().await {
+        return leave(taken, Unsettled::ChannelClosed).await;
+    }
+    if settled.is_ok() {
+        let (queue, chain) = (&context.config.queue, &*started.chain.id);
+        tracing::warn!(
+            %queue, chain,
+            "no copy was accepted, so the broker parks the message as it is, without its last failure in the headers"
+        );
+    }
+    settled
+}
+
+/// How to settle the delivery if its copy is given up for this reason, if at all.
+fn without_copy(why: &Unsettled, outcome: Outcome, taken: &Taken) -> Option<Settlement> {
+    let config = &taken.context.config;
+    let original = Original {
+        declare: config.declare,
+        line: taken.context.line,
+        redeliveries: taken.context.contract.redeliveries_of(&taken.delivery),
+        delivery_limit: config.policy.delivery_limit,
+        hand_back_by: taken.hand_back_by(),
+    };
+    settlement_without_copy(why, outcome, original)
 }

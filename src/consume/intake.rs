@@ -15,7 +15,6 @@ use crate::consume::inbox::{
     Fingerprint as _, Flow, Inbox, Late, QueueIndex, Rest, Rules, Take, Ticket,
 };
 use crate::consume::taken::Taken;
-use crate::consume::unsettled::hand_back;
 use crate::lock::lock;
 use crate::message::Delivery;
 use crate::random::random;
@@ -365,7 +364,7 @@ impl Slot {
 /// Hands back a delivery whose handler ended while the service was stopping.
 fn hand_back_last(taken: &Taken) {
     let goes_back = match taken.context.line.allows_single_return() {
-        true => hand_back(taken),
+        true => taken.hand_back(),
         false => !taken.session_ended.is_cancelled(),
     };
     if goes_back {

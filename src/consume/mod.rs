@@ -1,8 +1,8 @@
 //! From a delivery to its settlement. [`session`] takes deliveries, and [`intake`] starts their
 //! attempts. [`attempt`] is the flow of one: a delivery that is [`taken`] is [`started`],
 //! [`handled`] and [`decided`]; then it is [`held`] for its next attempt, or it is [`copied`], if
-//! [`copy`] has written a copy, [`settled`] and [`accounted`] for. Each of these is a file that
-//! imports no later one. [`unsettled`] says what becomes of a delivery whose copy was given up.
+//! [`copy`] has written a copy, settled and [`accounted`] for. Each of these is a file that imports
+//! no later one. [`unsettled`] says how a delivery is settled whose copy was given up.
 
 mod accounted;
 pub(crate) mod ack_timeout;
@@ -24,7 +24,6 @@ mod line;
 pub(crate) mod malformed;
 pub(crate) mod receipts;
 pub(crate) mod session;
-mod settled;
 mod settling_channel;
 mod started;
 pub(crate) mod summary;

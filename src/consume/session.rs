@@ -24,7 +24,6 @@ use crate::consume::inbox::{Late, Take, is_near_limit};
 use crate::consume::line::Line;
 use crate::consume::settling_channel::SettlingChannel;
 use crate::consume::taken::Taken;
-use crate::consume::unsettled::hand_back;
 use crate::consume::work_queue::WorkQueue;
 use crate::error::{Error, Problem};
 use crate::message::{Address, Delivery};
@@ -254,7 +253,7 @@ impl<'a> Session<'a> {
         if not_running.is_empty() {
             return;
         }
-        let handed_back = not_running.iter().filter(|taken| hand_back(taken)).count();
+        let handed_back = not_running.iter().filter(|taken| taken.hand_back()).count();
         tracing::info!(queue = %self.name(), handed_back, "handed back deliveries that were not running: {why}");
         self.queue.context.summary.update(|summary| summary.handed_back += handed_back as u64);
     }

@@ -1,9 +1,13 @@
 //! A delivery whose attempt has started: its chain's trace is continued, and the attempt's span is
 //! open.
 
+use crate::broker::acks::Settlement;
+use crate::clock;
 use crate::consume::context::QueueContext;
 use crate::consume::taken::Taken;
 use crate::message::Delivery;
+use crate::publish::Unsettled;
+use crate::retry::outcome::Outcome;
 use crate::telemetry::chain::Chain;
 use crate::telemetry::flush;
 use crate::telemetry::spans::{CameBack, ProcessSpan};
@@ -32,6 +36,26 @@ pub(crate) async fn start(mut taken: Box<Taken>) -> Started {
     }
     let span = context.tracer.process(&chain, delivery);
     Started { taken, chain, span }
+}
+
+impl Started {
+    /// Settles the delivery, with a metric, and with a span if there is something to tell.
+    ///
+    /// # Errors
+    ///
+    /// When its channel is gone: the broker has it again.
+    pub(crate) fn settle(&self, outcome: Outcome, how: Settlement) -> Result<Outcome, Unsettled> {
+        let Self { taken, chain, span } = self;
+        let Taken { context, .. } = &**taken;
+        let operation = how.as_str();
+        let since = clock::now();
+        let is_lost = !taken.settle(how);
+        let error_type = is_lost.then_some(Unsettled::ChannelClosed.error_type());
+        let took = clock::elapsed(since);
+        context.metrics.operated(operation, took, error_type);
+        context.tracer.settled(chain, span, (operation, outcome), took, error_type);
+        if is_lost { Err(Unsettled::ChannelClosed) } else { Ok(outcome) }
+    }
 }
 
 /// The delivery's chain. For a message that has just returned from a wait, records the wait and how

@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use crate::broker::acks::Settlement;
 use crate::consume::context::{InFlight, QueueContext};
 use crate::consume::settling_channel::{CLOSE_DELAY, SettlingChannel};
+use crate::consume::unsettled::hand_back_settlement;
 use crate::message::Delivery;
 use crate::telemetry::chain::Chain;
 use crate::timestamp::Timestamp;
@@ -44,6 +45,17 @@ impl Taken {
     pub(crate) fn settle(&self, how: Settlement) -> bool {
         let tag = self.delivery.delivery_tag;
         self.channel.upgrade().is_some_and(|channel| channel.settle(tag, how, self.is_urgent))
+    }
+
+    /// Hands the delivery back. False if its channel is gone: then the broker has it again anyway.
+    pub(crate) fn hand_back(&self) -> bool {
+        self.settle(self.hand_back_by())
+    }
+
+    pub(crate) fn hand_back_by(&self) -> Settlement {
+        let policy = &self.context.config.policy;
+        let redeliveries = self.delivery.ledger.redeliveries;
+        hand_back_settlement(policy.strategy.kind(), redeliveries, policy.delivery_limit)
     }
 
     /// Waits until the settlement is final: nothing that closes the channel brings the message back

@@ -1,53 +1,42 @@
-//! What becomes of a delivery that is not settled as was decided: how it is settled without its
-//! copy, and how it is handed back as if no handler had seen it.
+//! How a delivery is settled if not as was decided: without its copy, which was given up, or because
+//! it is to be handed back. Pure.
 //!
 //! What the broker counts towards the delivery limit when a message comes back:
 //!
 //! | returned by | 4.3 | 3.10, 4.0 |
 //! |---|---|---|
-//! | nack | no | yes |
-//! | reject | yes | yes |
+//! | nack ([`Settlement::Nack`]) | no | yes |
+//! | reject ([`Settlement::Requeue`]) | yes | yes |
 //! | the end of its channel, its connection or its process | yes | yes |
 //!
 //! On 4.3 a nack in a queue with delayed retries, as strategy `native` has them, waits.
 
 use crate::broker::acks::Settlement;
 use crate::consume::line::Line;
-use crate::consume::taken::Taken;
-use crate::retry::outcome::{Outcome, Unsettled};
+use crate::publish::Unsettled;
+use crate::retry::outcome::Outcome;
 use crate::settings::Declare;
 use crate::wait::WaitStrategy;
 
 /// What decides how an original is settled without its copy.
 #[derive(Debug, Clone, Copy)]
-struct Original {
-    declare: Declare,
-    line: Line,
+pub(crate) struct Original {
+    pub(crate) declare: Declare,
+    pub(crate) line: Line,
     /// The broker's count of its returns, if it counts.
-    redeliveries: Option<u32>,
-    delivery_limit: u32,
-    hand_back_by: Settlement,
+    pub(crate) redeliveries: Option<u32>,
+    pub(crate) delivery_limit: u32,
+    pub(crate) hand_back_by: Settlement,
 }
 
 /// How to settle a delivery whose copy was given up for this reason. `None`: it stays unsettled and
 /// keeps its place in the prefetch. An ordered queue's session gives back all that it holds in the
 /// end, in its order.
-pub(crate) fn without_copy(why: &Unsettled, outcome: Outcome, taken: &Taken) -> Option<Settlement> {
-    let config = &taken.context.config;
-    let original = Original {
-        declare: config.declare,
-        line: taken.context.line,
-        redeliveries: taken.context.contract.redeliveries_of(&taken.delivery),
-        delivery_limit: config.policy.delivery_limit,
-        hand_back_by: hand_back_by(taken),
-    };
-    settlement_without_copy(why, outcome, original)
-}
-
+///
 /// What was to be parked, and could not be in time, is left to the broker, if that parks it: no
 /// handler runs again, and nothing behind it has to wait. That is only known of queues that rehop
 /// declares.
-fn settlement_without_copy(
+pub(crate) fn settlement_without_copy(
     why: &Unsettled,
     outcome: Outcome,
     original: Original,
@@ -70,22 +59,12 @@ fn settlement_without_copy(
     }
 }
 
-/// Hands a delivery back as if no handler had seen it. Returns false if its channel is gone: then
-/// the broker has it again anyway.
-pub(crate) fn hand_back(taken: &Taken) -> bool {
-    taken.settle(hand_back_by(taken))
-}
-
-fn hand_back_by(taken: &Taken) -> Settlement {
-    let policy = &taken.context.config.policy;
-    let redeliveries = taken.delivery.ledger.redeliveries;
-    hand_back_settlement(policy.strategy.kind(), redeliveries, policy.delivery_limit)
-}
-
+/// How to hand a delivery back, so that no attempt is spent where the version allows it.
+///
 /// By a nack, which 4.3 does not count. With strategy `native` a nack makes the message wait, and
 /// spends one of its waits. So it is rejected, and comes again at once, unless that would exceed
 /// the delivery limit and park a message that nobody has tried to handle.
-fn hand_back_settlement(
+pub(crate) fn hand_back_settlement(
     strategy: WaitStrategy,
     redeliveries: Option<u32>,
     delivery_limit: u32,

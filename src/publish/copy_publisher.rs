@@ -10,7 +10,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::admission::Admission;
 use super::exchange::Exchange;
-use super::retries::{Guilt, Reaction, Retries};
+use super::retries::{Guilt, Reaction, Retries, Unsettled};
 use super::shared::{Shared, TRIALS};
 use super::trouble::CopyTrouble;
 use super::upkeep::keep;
@@ -18,7 +18,6 @@ use crate::broker::client::Connection;
 use crate::broker::connection::{Link, pause};
 use crate::broker::keeper::Keeper;
 use crate::broker::lane::{NotTaken, Outgoing};
-use crate::retry::outcome::Unsettled;
 
 /// Publishes copies, each until the broker has confirmed it.
 #[derive(Clone)]
@@ -92,7 +91,8 @@ impl CopyPublisher {
                 Err(why) => Err((why, Guilt::Unlikely)),
             };
             let Err((why, guilt)) = sent else { return Ok(()) };
-            let Reaction { pause_after, is_trouble, takes_none } = retries.after(&why, guilt)?;
+            let reaction = retries.after(&why, guilt).inspect_err(|_| in_trouble.not_taken(&why));
+            let Reaction { pause_after, is_trouble, takes_none } = reaction?;
             if is_trouble {
                 in_trouble.not_taken(&why);
             }

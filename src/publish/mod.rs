@@ -24,6 +24,7 @@ mod trouble;
 mod upkeep;
 
 pub(crate) use copy_publisher::CopyPublisher;
+pub(crate) use retries::Unsettled;
 
 use crate::broker::client::Connection;
 use crate::error::{Error, Limit, Problem};

@@ -1,9 +1,8 @@
-//! What the broker's answers say about one copy, and how it is sent next. Pure: no I/O, no clock,
-//! no randomness.
+//! What the broker's answers say about one copy, how it is sent next, and why it may be given up.
+//! Pure: no I/O, no clock, no randomness.
 
 use crate::broker::lane::NotTaken;
 use crate::broker::lane::{Blame, Cause};
-use crate::retry::outcome::Unsettled;
 
 /// After this many closes over one copy alone, the copy is unpublishable.
 const MAX_CLOSES: u32 = 3;
@@ -51,6 +50,51 @@ pub(super) struct Reaction {
     pub(super) is_trouble: bool,
     /// The exchange takes no copies, or no lane can be opened: all copies to it wait.
     pub(super) takes_none: bool,
+}
+
+/// Why the copy of a delivery was given up, and so the delivery not settled as was decided.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Unsettled {
+    /// The copy was not confirmed, and the shortest known ack timeout is nearly over.
+    Late,
+    /// The broker accepts no copy of the message: it closes the channel or the connection over it
+    /// each time, with this answer.
+    Unpublishable { answer: Box<str> },
+    /// The queue stops, and the broker had refused the copy, or it could not be sent. It may be
+    /// stored if a channel or a connection ended before the broker answered.
+    Stopped { may_be_stored: bool },
+    /// The session ended before the copy was confirmed: its channel was gone, or the grace time was
+    /// over. The broker has the message again, or soon will.
+    SessionEnded,
+    /// The channel was gone before the delivery could be settled, whether it has a copy or not. The
+    /// broker has the message again.
+    ChannelClosed,
+}
+
+impl Unsettled {
+    pub(crate) const fn text(&self) -> &'static str {
+        match self {
+            Self::Late => "the broker did not confirm the copy in time",
+            Self::Unpublishable { .. } => "the broker accepts no copy",
+            Self::Stopped { may_be_stored: false } => "the service stops, and no copy was accepted",
+            Self::Stopped { may_be_stored: true } => {
+                "the service stops, and whether a copy was accepted is unknown"
+            }
+            Self::SessionEnded => {
+                "the channel was gone, or the grace time was over, before the copy was confirmed"
+            }
+            Self::ChannelClosed => "the channel was gone",
+        }
+    }
+
+    pub(crate) const fn error_type(&self) -> &'static str {
+        match self {
+            Self::Late => "timeout",
+            Self::Unpublishable { .. } => "unpublishable",
+            Self::Stopped { .. } => "stopped",
+            Self::SessionEnded | Self::ChannelClosed => "channel_closed",
+        }
+    }
 }
 
 impl Retries {
@@ -343,6 +387,26 @@ mod tests {
         for way in WAYS {
             let reaction = Reaction { pause_after: None, is_trouble: false, takes_none: false };
             assert_eq!(after(way, &NotTaken::NotSent), (reaction, way));
+        }
+    }
+
+    #[test]
+    fn each_reason_for_giving_a_copy_up_has_a_text_and_a_word_for_metrics() {
+        let stopped = |may_be_stored| Unsettled::Stopped { may_be_stored };
+        for (why, text, error_type) in [
+            (Unsettled::Late, "did not confirm the copy in time", "timeout"),
+            (
+                Unsettled::Unpublishable { answer: "".into() },
+                "the broker accepts no copy",
+                "unpublishable",
+            ),
+            (stopped(false), "the service stops, and no copy was accepted", "stopped"),
+            (stopped(true), "is unknown", "stopped"),
+            (Unsettled::SessionEnded, "the channel was gone", "channel_closed"),
+            (Unsettled::ChannelClosed, "the channel was gone", "channel_closed"),
+        ] {
+            assert!(why.text().contains(text), "{why:?}");
+            assert_eq!(why.error_type(), error_type);
         }
     }
 }

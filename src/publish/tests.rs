@@ -13,9 +13,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use self::model::{Broker, EXCHANGES, Fate, LATENCY, Mood, Nature, Plan, Scenario, Weather};
-use super::CopyPublisher;
 use super::copy_publisher::LAST_CHANCE;
 use super::shared::TRIALS;
+use super::{CopyPublisher, Unsettled};
 use crate::broker::connection::Link;
 use crate::broker::dial::dialing;
 use crate::broker::keeper::Keeper;
@@ -23,7 +23,6 @@ use crate::broker::lane::Outgoing;
 use crate::broker::name::short;
 use crate::broker::scout::Scout;
 use crate::inputs::models;
-use crate::retry::outcome::Unsettled;
 use crate::settings::{BrokerSettings, TopologyMode};
 use crate::topology::{Arguments, Exchange, ExchangeKind, Topology};
 

@@ -22,7 +22,8 @@
 //!   for the confirm of a copy**, so that messages in the queue are not held up.
 //! - **The window opens with proof** ([`proof`]): with as many deliveries as there are handlers,
 //!   and more as deliveries are settled. What is held between two attempts does not count towards
-//!   this; `prefetch` bounds it. An idle queue keeps the window that it has.
+//!   this; `prefetch` bounds it. An idle queue keeps the window that it has, and then
+//!   widens it in steps.
 //! - **What handlers gave back** ([`requeued`]), and what a lost channel held, is not suspect when
 //!   it comes back: this process survived it.
 //! - **Nothing waits too long for a handler** ([`Rules::startable`]): the broker's ack timeout

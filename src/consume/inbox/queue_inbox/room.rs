@@ -7,7 +7,8 @@ use super::{Held, QueueInbox, Subscribed, is_near_limit};
 
 impl<T> QueueInbox<T> {
     /// The prefetch that its subscriptions may have, all together, if `open` is the most that what
-    /// is proven allows. It does not widen before the present ones have brought anything.
+    /// is proven allows. It widens step by step,
+    /// and not before the present ones have brought anything.
     pub(in crate::consume::inbox) fn window(&self, open: u16, now: Instant) -> u16 {
         let stuck = self.stuck(now);
         // What came could not start, would be handed back when it is late, and counted.
@@ -18,9 +19,14 @@ impl<T> QueueInbox<T> {
         }
         let limit = self.startable(stuck).min(self.prefetch_left());
         let wanted = self.in_steps(open.min(self.rules.prefetch), limit);
-        // A process may have many queues, and most of them idle.
         let Subscribed { prefetch, has_brought, .. } = self.subscription;
-        if prefetch > 0 && !has_brought { wanted.min(prefetch) } else { wanted }
+        match (prefetch, has_brought) {
+            (0, _) => wanted,
+            // A process may have many queues, and most of them idle.
+            (_, false) => wanted.min(prefetch),
+            // Other processes may have been idle as well, and are to get their share.
+            (_, true) => wanted.min(self.rules.concurrency.max(prefetch.saturating_mul(4))),
+        }
     }
 
     /// How many slots have been taken for longer than a delivery may wait for one, as by one whose

@@ -100,15 +100,18 @@ fn a_window_that_is_narrow_because_of_what_waits_widens_only_where_it_can_double
 }
 
 #[test]
-fn an_idle_queue_keeps_its_window_until_something_comes() {
+fn an_idle_queue_keeps_its_window_until_something_comes_and_widens_in_steps() {
     let (mut inbox, now) = (Inbox::new(0), Instant::now());
     let [busy, idle] = [(); 2].map(|()| inbox.add(RULES));
     prove(&mut inbox, busy, 2000, now);
     assert_eq!(window(&inbox, idle, now), 100, "a first subscription is as wide as it may be");
     inbox.subscribed(idle, 1, now);
     assert_eq!(window(&inbox, idle, now), 1);
-    inbox.arrive(idle, Some(0), now, 1);
-    assert_eq!(window(&inbox, idle, now), 100);
+    for (item, wider) in [10, 40, 100].into_iter().enumerate() {
+        inbox.arrive(idle, Some(0), now, item as u64);
+        assert_eq!(window(&inbox, idle, now), wider, "for each handler, and then in steps");
+        inbox.subscribed(idle, wider, now);
+    }
 }
 
 /// A slot that does not become free, as of a refused copy, is not counted on.
