@@ -5,7 +5,7 @@ use crate::consume::started::Started;
 use crate::consume::taken::Taken;
 use crate::failure::Failure;
 use crate::handler::FailureEvent;
-use crate::publish::Unsettled;
+use crate::publish::GivenUp;
 use crate::retry::decision::Reason;
 use crate::retry::outcome::Outcome;
 use crate::timestamp::Timestamp;
@@ -15,7 +15,7 @@ use crate::wire::receipt::Parking;
 /// nowhere else.
 pub(crate) fn account(
     started: &Started,
-    settled: Result<Outcome, Unsettled>,
+    settled: Result<Outcome, GivenUp>,
     failure: Option<&Failure>,
 ) {
     let Started { taken, chain, .. } = started;
@@ -27,7 +27,7 @@ pub(crate) fn account(
         Ok(outcome) => outcome,
         Err(why) => {
             context.summary.update(|summary| match why {
-                Unsettled::Stopped { may_be_stored: false } => summary.handed_back += 1,
+                GivenUp::Stopped { may_be_stored: false } => summary.handed_back += 1,
                 _ => summary.unsettled += 1,
             });
             let advice = advice(&why, context.config.counts_deliveries);
@@ -72,20 +72,20 @@ pub(crate) fn account(
 }
 
 /// What to do about a delivery that was not settled, and what happens otherwise.
-const fn advice(why: &Unsettled, counts_deliveries: bool) -> &'static str {
+const fn advice(why: &GivenUp, counts_deliveries: bool) -> &'static str {
     match (why, counts_deliveries) {
-        (Unsettled::SessionEnded | Unsettled::ChannelClosed | Unsettled::Stopped { .. }, _) => "",
-        (Unsettled::Unpublishable { .. }, true) => {
+        (GivenUp::SessionEnded | GivenUp::ChannelClosed | GivenUp::Stopped { .. }, _) => "",
+        (GivenUp::Unpublishable { .. }, true) => {
             "; an earlier line says why. Past its delivery limit, the broker dead-letters it, or deletes it if the queue has no \
              dead-letter exchange"
         }
-        (Unsettled::Unpublishable { .. }, false) => {
+        (GivenUp::Unpublishable { .. }, false) => {
             "; an earlier line says why. This queue counts no deliveries, so the handler runs again each time"
         }
-        (Unsettled::Late, true) => {
+        (GivenUp::Late, true) => {
             "; if the broker refuses copies, an earlier line says why; repair that before the message reaches its delivery limit"
         }
-        (Unsettled::Late, false) => {
+        (GivenUp::Late, false) => {
             "; if the broker refuses copies, an earlier line says why; repair that: this queue counts no deliveries, so the \
              handler runs again each time"
         }
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_message_that_was_not_settled_has_advice_unless_the_broker_has_it_again() {
-        for why in [Unsettled::Late, Unsettled::Unpublishable { answer: "".into() }] {
+        for why in [GivenUp::Late, GivenUp::Unpublishable { answer: "".into() }] {
             let [counting, other] = [true, false].map(|counts| advice(&why, counts));
             assert!(
                 counting.contains("its delivery limit") && !counting.contains("each time"),
@@ -173,10 +173,8 @@ mod tests {
                 "{other}"
             );
         }
-        let stopped = |may_be_stored| Unsettled::Stopped { may_be_stored };
-        for why in
-            [Unsettled::SessionEnded, Unsettled::ChannelClosed, stopped(true), stopped(false)]
-        {
+        let stopped = |may_be_stored| GivenUp::Stopped { may_be_stored };
+        for why in [GivenUp::SessionEnded, GivenUp::ChannelClosed, stopped(true), stopped(false)] {
             assert_eq!([true, false].map(|counts| advice(&why, counts)), [""; 2]);
         }
     }

@@ -25,8 +25,8 @@ async fn run(taken: Box<Taken>, mut slot: Slot, abort: CancellationToken) {
         return;
     }
     let held = tokio::select! {
-        // In an ordered queue, `abort` is the end of the session. What is left to that has to be
-        // accounted first.
+        // In an ordered queue, `abort` is the end of the session. A delivery that was left to that
+        // is accounted for before its task ends.
         biased;
         held = attempt(taken, &slot) => held,
         () = abort.cancelled() => None,

@@ -15,10 +15,10 @@ use crate::consume::context::QueueContext;
 use crate::consume::copy::WrittenCopy;
 use crate::consume::copy_deadline::CopyDeadline;
 use crate::consume::intake::Slot;
+use crate::consume::original::{Original, settlement_without_copy};
 use crate::consume::started::Started;
 use crate::consume::taken::Taken;
-use crate::consume::unsettled::{Original, settlement_without_copy};
-use crate::publish::Unsettled;
+use crate::publish::GivenUp;
 use crate::retry::decision::Reason;
 use crate::retry::outcome::Outcome;
 
@@ -35,13 +35,13 @@ pub(crate) async fn publish_copy(
     started: &Started,
     outcome: Outcome,
     written: WrittenCopy,
-) -> Result<(), Unsettled> {
+) -> Result<(), GivenUp> {
     // The longer the ack comes after the copy, the likelier a crash leaves a duplicate. So what
     // holds up the ack holds up the copy.
     started.taken.context.settleable().await;
     let WrittenCopy { outgoing, bare, destination } = written;
     match (publish(started, outgoing, &destination, outcome).await, bare) {
-        (Err(Unsettled::Unpublishable { .. }), Some(bare)) => {
+        (Err(GivenUp::Unpublishable { .. }), Some(bare)) => {
             publish(started, bare, &destination, outcome).await
         }
         (result, _) => result,
@@ -53,23 +53,23 @@ async fn publish(
     copy: Arc<Outgoing>,
     destination: &str,
     outcome: Outcome,
-) -> Result<(), Unsettled> {
+) -> Result<(), GivenUp> {
     let Started { taken, chain, span } = started;
     let context = &taken.context;
     if taken.is_lost() {
-        return Err(Unsettled::SessionEnded);
+        return Err(GivenUp::SessionEnded);
     }
     let span = context.tracer.sent(chain, span, destination, outcome);
     let since = clock::now();
     let publishing = context.publisher.publish(copy, &context.stopping);
     let published = in_time(taken, outcome, publishing).await;
-    let error_type = published.as_ref().err().map(Unsettled::error_type);
+    let error_type = published.as_ref().err().map(GivenUp::error_type);
     context.metrics.sent(destination, clock::elapsed(since), error_type);
     match &published {
         Ok(()) => span.confirmed(),
         Err(why) => {
             let mut text = why.text().to_owned();
-            if let Unsettled::Unpublishable { answer } = why {
+            if let GivenUp::Unpublishable { answer } = why {
                 tracing::error!(queue = %context.config.queue, chain = &*chain.id, %answer, "the message cannot be copied");
                 text = format!("{text}: {answer}");
             }
@@ -83,25 +83,25 @@ async fn publish(
 async fn in_time(
     taken: &Taken,
     outcome: Outcome,
-    publishing: impl Future<Output = Result<(), Unsettled>>,
-) -> Result<(), Unsettled> {
+    publishing: impl Future<Output = Result<(), GivenUp>>,
+) -> Result<(), GivenUp> {
     let mut deadline = pin!(until_deadline(taken, outcome));
     if (&mut deadline).now_or_never().is_some() {
-        return Err(Unsettled::Late);
+        return Err(GivenUp::Late);
     }
     tokio::select! {
         biased;
         // Once the broker has the original again, a copy would be a second message.
-        () = taken.session_ended.cancelled() => Err(Unsettled::SessionEnded),
+        () = taken.session_ended.cancelled() => Err(GivenUp::SessionEnded),
         // Before the deadline, because a confirm that has come counts, however late this runs.
         published = publishing => published,
-        () = deadline => Err(Unsettled::Late),
+        () = deadline => Err(GivenUp::Late),
     }
 }
 
 /// Returns when it is time to give the copy up: never, if the delivery would then stay unsettled.
 async fn until_deadline(taken: &Taken, outcome: Outcome) {
-    if without_copy(&Unsettled::Late, outcome, taken).is_none() {
+    if without_copy(&GivenUp::Late, outcome, taken).is_none() {
         return std::future::pending().await;
     }
     let QueueContext { publishing, line, .. } = &*taken.context;
@@ -122,11 +122,11 @@ async fn until_deadline(taken: &Taken, outcome: Outcome) {
 pub(crate) async fn settle_uncopied(
     started: &Started,
     outcome: Outcome,
-    why: Unsettled,
+    why: GivenUp,
     slot: &Slot,
-) -> Result<Outcome, Unsettled> {
+) -> Result<Outcome, GivenUp> {
     let Taken { context, delivery, .. } = &*started.taken;
-    let is_unpublishable = matches!(why, Unsettled::Unpublishable { .. });
+    let is_unpublishable = matches!(why, GivenUp::Unpublishable { .. });
     let how = match without_copy(&why, outcome, &started.taken) {
         None => return leave(&started.taken, why).await,
         Some(Settlement::DeadLetter) if is_unpublishable => {
@@ -139,26 +139,27 @@ pub(crate) async fn settle_uncopied(
         let _ = timeout(UNPUBLISHABLE_PAUSE, context.stopping.cancelled()).await;
     }
     context.settleable().await;
+    // Said before for the way that was decided.
     slot.handler_ended(delivery, how);
-    Err(if started.taken.settle(how) { why } else { Unsettled::ChannelClosed })
+    Err(if started.taken.settle(how) { why } else { GivenUp::ChannelClosed })
 }
 
 /// Leaves the delivery to the end of its session. Its slot stays taken until then; otherwise the
 /// next message of an ordered queue would start. A stop does not wait for it.
-async fn leave(taken: &Taken, why: Unsettled) -> Result<Outcome, Unsettled> {
+async fn leave(taken: &Taken, why: GivenUp) -> Result<Outcome, GivenUp> {
     let _left = taken.context.leave();
     taken.session_ended.cancelled().await;
     Err(why)
 }
 
-async fn dead_letter(started: &Started, outcome: Outcome) -> Result<Outcome, Unsettled> {
+async fn dead_letter(started: &Started, outcome: Outcome) -> Result<Outcome, GivenUp> {
     let taken = &*started.taken;
     let context = &taken.context;
     context.settleable().await;
     let settled = started.settle(outcome, Settlement::DeadLetter);
     // The next message of its line must not start while the broker may still bring this one back.
     if !context.line.allows_single_return() && !taken.settlement_is_final().await {
-        return leave(taken, Unsettled::ChannelClosed).await;
+        return leave(taken, GivenUp::ChannelClosed).await;
     }
     if settled.is_ok() {
         let (queue, chain) = (&context.config.queue, &*started.chain.id);
@@ -171,7 +172,7 @@ async fn dead_letter(started: &Started, outcome: Outcome) -> Result<Outcome, Uns
 }
 
 /// How to settle the delivery if its copy is given up for this reason, if at all.
-fn without_copy(why: &Unsettled, outcome: Outcome, taken: &Taken) -> Option<Settlement> {
+fn without_copy(why: &GivenUp, outcome: Outcome, taken: &Taken) -> Option<Settlement> {
     let config = &taken.context.config;
     let original = Original {
         declare: config.declare,

@@ -2,7 +2,7 @@
 //! attempts. [`attempt`] is the flow of one: a delivery that is [`taken`] is [`started`],
 //! [`handled`] and [`decided`]; then it is [`held`] for its next attempt, or it is [`copied`], if
 //! [`copy`] has written a copy, settled and [`accounted`] for. Each of these is a file that imports
-//! no later one. [`unsettled`] says how a delivery is settled whose copy was given up.
+//! no later one. [`original`] says how a delivery is settled whose copy was given up.
 
 mod accounted;
 pub(crate) mod ack_timeout;
@@ -22,12 +22,12 @@ pub(crate) mod inbox;
 pub(crate) mod intake;
 mod line;
 pub(crate) mod malformed;
+mod original;
 pub(crate) mod receipts;
 pub(crate) mod session;
 mod settling_channel;
 mod started;
 pub(crate) mod summary;
 mod taken;
-mod unsettled;
 pub(crate) mod work_queue;
 mod worker;

@@ -6,7 +6,7 @@ use crate::clock;
 use crate::consume::context::QueueContext;
 use crate::consume::taken::Taken;
 use crate::message::Delivery;
-use crate::publish::Unsettled;
+use crate::publish::GivenUp;
 use crate::retry::outcome::Outcome;
 use crate::telemetry::chain::Chain;
 use crate::telemetry::flush;
@@ -44,17 +44,17 @@ impl Started {
     /// # Errors
     ///
     /// When its channel is gone: the broker has it again.
-    pub(crate) fn settle(&self, outcome: Outcome, how: Settlement) -> Result<Outcome, Unsettled> {
+    pub(crate) fn settle(&self, outcome: Outcome, how: Settlement) -> Result<Outcome, GivenUp> {
         let Self { taken, chain, span } = self;
         let Taken { context, .. } = &**taken;
         let operation = how.as_str();
         let since = clock::now();
         let is_lost = !taken.settle(how);
-        let error_type = is_lost.then_some(Unsettled::ChannelClosed.error_type());
+        let error_type = is_lost.then_some(GivenUp::ChannelClosed.error_type());
         let took = clock::elapsed(since);
         context.metrics.operated(operation, took, error_type);
         context.tracer.settled(chain, span, (operation, outcome), took, error_type);
-        if is_lost { Err(Unsettled::ChannelClosed) } else { Ok(outcome) }
+        if is_lost { Err(GivenUp::ChannelClosed) } else { Ok(outcome) }
     }
 }
 

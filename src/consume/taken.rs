@@ -8,8 +8,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::broker::acks::Settlement;
 use crate::consume::context::{InFlight, QueueContext};
+use crate::consume::original::hand_back_settlement;
 use crate::consume::settling_channel::{CLOSE_DELAY, SettlingChannel};
-use crate::consume::unsettled::hand_back_settlement;
 use crate::message::Delivery;
 use crate::telemetry::chain::Chain;
 use crate::timestamp::Timestamp;

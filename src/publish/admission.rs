@@ -101,7 +101,7 @@ impl<'a> Admission<'a> {
             Err(NotTaken::LaneClosed(cause)) => Err(connection.not_taken(cause).await),
             answer => answer,
         };
-        if matches!(answer, Ok(()) | Err(NotTaken::Refused | NotTaken::Returned)) {
+        if matches!(answer, Ok(()) | Err(NotTaken::Nacked | NotTaken::Returned)) {
             // Any answer shows that the exchange exists and may be written to.
             exchange.clear_doubt(sent_at);
         }

@@ -10,7 +10,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::admission::Admission;
 use super::exchange::Exchange;
-use super::retries::{Guilt, Reaction, Retries, Unsettled};
+use super::retries::{GivenUp, Guilt, Reaction, Retries};
 use super::shared::{Shared, TRIALS};
 use super::trouble::CopyTrouble;
 use super::upkeep::keep;
@@ -58,9 +58,10 @@ impl CopyPublisher {
     /// Publishes a copy and returns when the broker has confirmed it, however long that takes.
     /// Dropping the future gives the copy up.
     ///
-    /// `stopping`: the copy's queue stops. Then one that has to pause, as after a nack or a return, is
-    /// given up at once, and one that cannot be sent [`LAST_CHANCE`] later; the answer to one under
-    /// way is awaited. If a channel or a connection ended while it was under way, it may be stored.
+    /// `stopping`: the copy's queue stops. Then a copy that has to pause, as after a nack or a
+    /// return, is given up at once. One that waits to be sent has [`LAST_CHANCE`] from then on. The
+    /// answer to one under way is awaited. If a channel or a connection ended while it was under
+    /// way, it may be stored.
     ///
     /// # Errors
     ///
@@ -70,12 +71,13 @@ impl CopyPublisher {
         &self,
         copy: Arc<Outgoing>,
         stopping: &CancellationToken,
-    ) -> Result<(), Unsettled> {
+    ) -> Result<(), GivenUp> {
         let _counted = self.0.copies.clone();
         let exchange = self.0.exchange(copy.exchange.as_str());
         let mut retries = Retries::default();
         let mut in_trouble = CopyTrouble::new(&exchange.troubles);
-        // Counts from the first time that this awaits it after the stop.
+        // The second begins when the copy next has to wait for its turn, which may be some time
+        // after the stop.
         let mut last_chance_is_over = pin!(async {
             stopping.cancelled().await;
             sleep(LAST_CHANCE).await;

@@ -24,7 +24,7 @@ mod trouble;
 mod upkeep;
 
 pub(crate) use copy_publisher::CopyPublisher;
-pub(crate) use retries::Unsettled;
+pub(crate) use retries::GivenUp;
 
 use crate::broker::client::Connection;
 use crate::error::{Error, Limit, Problem};

@@ -54,7 +54,7 @@ pub(super) struct Reaction {
 
 /// Why the copy of a delivery was given up, and so the delivery not settled as was decided.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Unsettled {
+pub(crate) enum GivenUp {
     /// The copy was not confirmed, and the shortest known ack timeout is nearly over.
     Late,
     /// The broker accepts no copy of the message: it closes the channel or the connection over it
@@ -71,7 +71,7 @@ pub(crate) enum Unsettled {
     ChannelClosed,
 }
 
-impl Unsettled {
+impl GivenUp {
     pub(crate) const fn text(&self) -> &'static str {
         match self {
             Self::Late => "the broker did not confirm the copy in time",
@@ -104,8 +104,8 @@ impl Retries {
 
     /// Why the copy is given up if its queue stops now. The broker may have stored it although it
     /// confirmed nothing.
-    pub(super) fn stopped(&self) -> Unsettled {
-        Unsettled::Stopped { may_be_stored: self.may_be_stored }
+    pub(super) fn stopped(&self) -> GivenUp {
+        GivenUp::Stopped { may_be_stored: self.may_be_stored }
     }
 
     /// `guilt`: whether this copy may be why its lane or its connection ended, if one did.
@@ -113,13 +113,13 @@ impl Retries {
     /// # Errors
     ///
     /// When the broker closes its channel or its connection over this copy each time.
-    pub(super) fn after(&mut self, why: &NotTaken, guilt: Guilt) -> Result<Reaction, Unsettled> {
+    pub(super) fn after(&mut self, why: &NotTaken, guilt: Guilt) -> Result<Reaction, GivenUp> {
         self.may_be_stored |= matches!(why, NotTaken::LaneClosed(_) | NotTaken::Disconnected(_));
         let reaction =
             |pause_after, is_trouble, takes_none| Reaction { pause_after, is_trouble, takes_none };
         Ok(match why {
             // 3.10 keeps refusing on an old lane even after the queue's limit is removed.
-            NotTaken::Refused | NotTaken::Returned => {
+            NotTaken::Nacked | NotTaken::Returned => {
                 reaction(self.after_pause(Way::OwnLane), true, false)
             }
             NotTaken::NotSent => reaction(None, false, false),
@@ -136,7 +136,7 @@ impl Retries {
         })
     }
 
-    fn after_close(&mut self, cause: &Cause, guilt: Guilt) -> Result<Option<u32>, Unsettled> {
+    fn after_close(&mut self, cause: &Cause, guilt: Guilt) -> Result<Option<u32>, GivenUp> {
         match (self.way, cause.blame()) {
             // The exchange refused it, or one after it, so it waits for the exchange with the
             // others.
@@ -158,7 +158,7 @@ impl Retries {
         &mut self,
         cause: &Cause,
         guilt: Guilt,
-    ) -> Result<(Option<u32>, bool), Unsettled> {
+    ) -> Result<(Option<u32>, bool), GivenUp> {
         Ok(match (guilt, self.way, cause.blame()) {
             // It is not known which copy it was: this one may have reached the broker late, or the
             // broker may have failed at something slower than reading a copy. The pause limits how
@@ -178,10 +178,10 @@ impl Retries {
     }
 
     /// The broker closed its lane, or the connection, and nothing else was on it.
-    fn closed_alone(&mut self, way: Way, cause: &Cause) -> Result<Option<u32>, Unsettled> {
+    fn closed_alone(&mut self, way: Way, cause: &Cause) -> Result<Option<u32>, GivenUp> {
         self.closes += 1;
         if self.closes == MAX_CLOSES {
-            return Err(Unsettled::Unpublishable { answer: cause.problem.to_string().into() });
+            return Err(GivenUp::Unpublishable { answer: cause.problem.to_string().into() });
         }
         Ok(self.after_pause(way))
     }
@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn a_copy_that_is_not_taken_is_tried_on_its_own_lane_after_pauses_that_grow() {
-        for why in [NotTaken::Refused, NotTaken::Returned] {
+        for why in [NotTaken::Nacked, NotTaken::Returned] {
             for way in WAYS {
                 let mut retries = in_way(way);
                 for tries in 0..3 {
@@ -279,18 +279,15 @@ mod tests {
             let pauses =
                 [(); 3].map(|()| retries.after(&why, Likely).map(|reaction| reaction.pause_after));
             let answer = why.cause().unwrap().problem.to_string().into();
-            assert_eq!(
-                pauses,
-                [Ok(Some(0)), Ok(Some(1)), Err(Unsettled::Unpublishable { answer })]
-            );
+            assert_eq!(pauses, [Ok(Some(0)), Ok(Some(1)), Err(GivenUp::Unpublishable { answer })]);
         }
     }
 
     #[test]
     fn a_copy_is_never_given_up_for_what_may_have_another_cause() {
-        use NotTaken::{NoLane, NotSent, Refused, Returned};
+        use NotTaken::{Nacked, NoLane, NotSent, Returned};
         let closes = [403, 404, 541].map(closed);
-        for why in [Refused, Returned, NotSent, NoLane(cause(504)), disconnected(541)]
+        for why in [Nacked, Returned, NotSent, NoLane(cause(504)), disconnected(541)]
             .into_iter()
             .chain(closes)
         {
@@ -346,7 +343,7 @@ mod tests {
 
     #[test]
     fn a_copy_that_the_broker_answers_need_not_be_alone_any_more() {
-        for why in [NotTaken::Refused, NotTaken::Returned, closed(404), closed(406), closed(541)] {
+        for why in [NotTaken::Nacked, NotTaken::Returned, closed(404), closed(406), closed(541)] {
             assert_eq!(after(Way::NothingBeside, &why).1, Way::OwnLane, "{why:?}");
         }
     }
@@ -363,17 +360,17 @@ mod tests {
 
     #[test]
     fn a_copy_may_be_stored_if_no_answer_came_to_it() {
-        use NotTaken::{NoLane, NotSent, Refused, Returned};
-        let stopped = |may_be_stored| Unsettled::Stopped { may_be_stored };
+        use NotTaken::{Nacked, NoLane, NotSent, Returned};
+        let stopped = |may_be_stored| GivenUp::Stopped { may_be_stored };
         let mut retries = Retries::default();
-        for why in [Refused, Returned, NotSent, NoLane(cause(504))] {
+        for why in [Nacked, Returned, NotSent, NoLane(cause(504))] {
             retries.after(&why, Likely).unwrap();
             assert_eq!(retries.stopped(), stopped(false), "{why:?}");
         }
         for why in [closed(404), disconnected(320)] {
             let mut retries = Retries::default();
             retries.after(&why, Likely).unwrap();
-            retries.after(&Refused, Likely).unwrap();
+            retries.after(&Nacked, Likely).unwrap();
             assert_eq!(
                 retries.stopped(),
                 stopped(true),
@@ -392,18 +389,18 @@ mod tests {
 
     #[test]
     fn each_reason_for_giving_a_copy_up_has_a_text_and_a_word_for_metrics() {
-        let stopped = |may_be_stored| Unsettled::Stopped { may_be_stored };
+        let stopped = |may_be_stored| GivenUp::Stopped { may_be_stored };
         for (why, text, error_type) in [
-            (Unsettled::Late, "did not confirm the copy in time", "timeout"),
+            (GivenUp::Late, "did not confirm the copy in time", "timeout"),
             (
-                Unsettled::Unpublishable { answer: "".into() },
+                GivenUp::Unpublishable { answer: "".into() },
                 "the broker accepts no copy",
                 "unpublishable",
             ),
             (stopped(false), "the service stops, and no copy was accepted", "stopped"),
             (stopped(true), "is unknown", "stopped"),
-            (Unsettled::SessionEnded, "the channel was gone", "channel_closed"),
-            (Unsettled::ChannelClosed, "the channel was gone", "channel_closed"),
+            (GivenUp::SessionEnded, "the channel was gone", "channel_closed"),
+            (GivenUp::ChannelClosed, "the channel was gone", "channel_closed"),
         ] {
             assert!(why.text().contains(text), "{why:?}");
             assert_eq!(why.error_type(), error_type);

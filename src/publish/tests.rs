@@ -15,7 +15,7 @@ use tokio_util::task::AbortOnDropHandle;
 use self::model::{Broker, EXCHANGES, Fate, LATENCY, Mood, Nature, Plan, Scenario, Weather};
 use super::copy_publisher::LAST_CHANCE;
 use super::shared::TRIALS;
-use super::{CopyPublisher, Unsettled};
+use super::{CopyPublisher, GivenUp};
 use crate::broker::connection::Link;
 use crate::broker::dial::dialing;
 use crate::broker::keeper::Keeper;
@@ -30,7 +30,7 @@ use crate::topology::{Arguments, Exchange, ExchangeKind, Topology};
 const LONGEST: Duration = Duration::from_secs(2 * 3_600);
 
 /// How publishing ended, and after how long. `None`: it was given up.
-type Ended = Option<(Result<(), Unsettled>, Duration)>;
+type Ended = Option<(Result<(), GivenUp>, Duration)>;
 
 struct Outcome {
     ended: Vec<Ended>,
@@ -235,10 +235,10 @@ proptest! {
             let Some((result, waited)) = ended else { continue };
             match result {
                 Ok(()) => prop_assert!(fate.stored > 0, "{plan:?} {fate:?}"),
-                Err(Unsettled::Unpublishable { .. }) => {
+                Err(GivenUp::Unpublishable { .. }) => {
                     prop_assert!(plan.nature != Nature::Fine, "{plan:?}");
                 }
-                Err(Unsettled::Stopped { may_be_stored }) => {
+                Err(GivenUp::Stopped { may_be_stored }) => {
                     prop_assert!(*may_be_stored || fate.stored == 0, "{plan:?} {fate:?}");
                     let given_up_at = plan.at + waited.as_millis() as u64;
                     prop_assert!(given_up_at >= stop, "it was given up before");
@@ -310,7 +310,7 @@ fn a_stop_waits_a_moment_for_what_cannot_be_sent_and_not_at_all_for_what_was_ref
         };
         let outcome = play_until(&scenario, stop);
         for (ended, fate) in outcome.ended.iter().zip(&outcome.fates) {
-            let Some((Err(Unsettled::Stopped { may_be_stored }), waited)) = ended else {
+            let Some((Err(GivenUp::Stopped { may_be_stored }), waited)) = ended else {
                 panic!("{mood:?} {weather:?}: {ended:?}");
             };
             let ended_at = Duration::from_millis(AT) + *waited;

@@ -115,7 +115,7 @@ impl Drop for CopyTrouble<'_> {
 fn advice(why: &NotTaken) -> String {
     let blame = why.cause().map(Cause::blame);
     retried(match why {
-        NotTaken::Refused => "the broker refuses copies; is a queue full?",
+        NotTaken::Nacked => "the broker refuses copies; is a queue full?",
         NotTaken::Returned => {
             "copies are unroutable; do the alternate exchange and the stray queue still exist?"
         }
@@ -156,7 +156,7 @@ mod tests {
         let troubles = Troubles::new("x".to_owned());
         troubles.accepted();
         let mut copy = CopyTrouble::new(&troubles);
-        copy.not_taken(&NotTaken::Refused);
+        copy.not_taken(&NotTaken::Nacked);
         drop(copy);
         advance(2 * RECOVERED_AFTER).await;
         assert!(!troubles.take_recovery(), "it was only given up");
@@ -165,7 +165,7 @@ mod tests {
         advance(2 * RECOVERED_AFTER).await;
         assert!(!troubles.take_recovery(), "it is said once");
         let mut copy = CopyTrouble::new(&troubles);
-        copy.not_taken(&NotTaken::Refused);
+        copy.not_taken(&NotTaken::Nacked);
         troubles.accepted();
         assert!(!troubles.take_recovery(), "one is still refused");
         drop(copy);
@@ -177,7 +177,7 @@ mod tests {
         let cause = |code| Cause { code, ..Cause::of("") };
         let closed = |code| NotTaken::LaneClosed(cause(Some(code)));
         for (why, says) in [
-            (NotTaken::Refused, "is a queue full?"),
+            (NotTaken::Nacked, "is a queue full?"),
             (NotTaken::Returned, "copies are unroutable"),
             (NotTaken::NoLane(cause(Some(504))), "no channel can be opened"),
             (closed(403), "copies are not allowed"),

@@ -105,7 +105,7 @@ impl PublishError {
         let what = format!("publishing to {}", destination(&exchange, &routing_key));
         match why {
             NotTaken::Returned => Self::Unroutable { exchange, routing_key },
-            NotTaken::Refused => Self::Refused { exchange, routing_key },
+            NotTaken::Nacked => Self::Refused { exchange, routing_key },
             NotTaken::NotSent => {
                 let problem = "its channel was gone before it was sent".to_owned().into();
                 Error::Lost { what, problem }.into()
@@ -165,7 +165,7 @@ mod tests {
             error(NotTaken::LaneClosed(Cause::from(&ErrorKind::ProtocolError(answer).into())))
         };
         assert!(matches!(error(NotTaken::Returned), PublishError::Unroutable { .. }));
-        assert!(matches!(error(NotTaken::Refused), PublishError::Refused { .. }));
+        assert!(matches!(error(NotTaken::Nacked), PublishError::Refused { .. }));
         let missing = closed(404, "NOT_FOUND - no exchange 'shop' in vhost '/'");
         assert!(matches!(missing, PublishError::NoExchange { .. }), "{missing}");
         let forbidden = closed(403, "ACCESS_REFUSED - write access");

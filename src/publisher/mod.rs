@@ -233,7 +233,7 @@ impl Publisher {
                 answer = lane.send(Arc::new(message)) => answer,
                 () = given_up => return None,
             };
-            if matches!(answer, Ok(()) | Err(NotTaken::Refused | NotTaken::Returned)) {
+            if matches!(answer, Ok(()) | Err(NotTaken::Nacked | NotTaken::Returned)) {
                 inner.keep(lane);
             }
             // Only now, because whoever waits for the slot takes this lane.

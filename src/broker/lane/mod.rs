@@ -188,7 +188,7 @@ impl Running {
     fn answer(&mut self, results: Vec<PublishResult>) -> Option<Cause> {
         let (answers, end) = self.outstanding.judge(results);
         for (id, answer) in answers {
-            if matches!(answer, Err(NotTaken::Refused)) {
+            if matches!(answer, Err(NotTaken::Nacked)) {
                 self.has_refused.store(true, Ordering::Relaxed);
             }
             if let Some(waiting) = self.waiting.remove(&id) {

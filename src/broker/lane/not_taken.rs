@@ -11,8 +11,8 @@ use crate::error::{Error, Problem};
 /// A lane reports the first four; only whoever opens lanes can know the other two.
 #[derive(Debug, Clone)]
 pub enum NotTaken {
-    /// The broker nacked it, as a full queue does.
-    Refused,
+    /// As by a full queue.
+    Nacked,
     /// It found no queue, so the broker returned it.
     Returned,
     /// It was not sent: its lane had ended, or the broker blocked the connection.
@@ -29,7 +29,7 @@ impl NotTaken {
     /// Why its lane ended, or could not be opened.
     pub(crate) fn cause(&self) -> Option<&Cause> {
         match self {
-            Self::Refused | Self::Returned | Self::NotSent => None,
+            Self::Nacked | Self::Returned | Self::NotSent => None,
             Self::LaneClosed(cause) | Self::Disconnected(cause) | Self::NoLane(cause) => {
                 Some(cause)
             }
@@ -41,7 +41,7 @@ impl NotTaken {
         match self {
             Self::Returned => true,
             Self::LaneClosed(cause) => cause.code == Some(404),
-            Self::Refused | Self::NotSent | Self::Disconnected(_) | Self::NoLane(_) => false,
+            Self::Nacked | Self::NotSent | Self::Disconnected(_) | Self::NoLane(_) => false,
         }
     }
 }

@@ -187,7 +187,7 @@ mod tests {
         let (first, _) = sent(3).judge(vec![nack(A), ack(B, Some(C)), nack(C)]);
         let is_as_expected = matches!(
             first[..],
-            [(C, Err(NotTaken::Returned)), (A, Err(NotTaken::Refused)), (B, Ok(()))]
+            [(C, Err(NotTaken::Returned)), (A, Err(NotTaken::Nacked)), (B, Ok(()))]
         );
         assert!(is_as_expected, "{first:?}");
     }

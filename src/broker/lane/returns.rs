@@ -60,7 +60,7 @@ impl Returns {
                 continue;
             }
             match (is_ack, brought_a_return) {
-                (false, _) => judged.push((*id, Err(NotTaken::Refused))),
+                (false, _) => judged.push((*id, Err(NotTaken::Nacked))),
                 (true, true) => {
                     self.doubtful.insert(*id);
                 }

@@ -249,7 +249,7 @@ impl ParkedError {
     /// same. `to` reads like "exchange x", and `what` like "publishing to exchange x".
     pub(crate) fn not_taken(why: NotTaken, to: String, what: String) -> Self {
         match why {
-            NotTaken::Refused | NotTaken::Returned => Self::Refused { to },
+            NotTaken::Nacked | NotTaken::Returned => Self::Refused { to },
             NotTaken::NotSent => {
                 let problem = "its channel ended before it was sent".to_owned().into();
                 Error::Lost { what, problem }.into()

@@ -163,7 +163,7 @@ impl Carrier<'_> {
                 span.failed("unconfirmed");
             }
             head.keep(&sent.held);
-            if matches!(why, NotTaken::Refused | NotTaken::Returned) {
+            if matches!(why, NotTaken::Nacked | NotTaken::Returned) {
                 ended = ended.and(Err(not_kept(why, &exchange)));
             } else {
                 self.tally.unconfirmed += 1;

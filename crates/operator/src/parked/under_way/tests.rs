@@ -213,7 +213,7 @@ async fn answered(ends: Vec<End>) -> (Vec<(u8, &'static str)>, u64) {
         .drain(SOON, |answers| {
             all.extend(answers.into_iter().map(|Answered { of, answer, .. }| match answer {
                 Ok(()) => (of, "kept"),
-                Err(NotTaken::Refused) => (of, "refused"),
+                Err(NotTaken::Nacked) => (of, "refused"),
                 Err(NotTaken::Returned) => (of, "returned"),
                 Err(NotTaken::LaneClosed(_)) => (of, "closed"),
                 Err(other) => panic!("{other:?}"),
@@ -268,7 +268,7 @@ async fn an_error_names_the_exchange() {
     let answers = under_way.answers().await.unwrap();
     let Ok([Answered { exchange, answer, .. }]) = <[_; 1]>::try_from(answers) else { panic!() };
     for (why, says) in [
-        (NotTaken::Refused, "refused a message to exchange ns.park"),
+        (NotTaken::Nacked, "refused a message to exchange ns.park"),
         (NotTaken::NotSent, "publishing to exchange \"ns.park\""),
         (answer.unwrap_err(), "publishing to exchange \"ns.park\""),
     ] {

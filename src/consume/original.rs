@@ -1,5 +1,4 @@
-//! How a delivery is settled if not as was decided: without its copy, which was given up, or because
-//! it is to be handed back. Pure.
+//! How an original is settled without its copy, and how a delivery is handed back. Pure.
 //!
 //! What the broker counts towards the delivery limit when a message comes back:
 //!
@@ -13,7 +12,7 @@
 
 use crate::broker::acks::Settlement;
 use crate::consume::line::Line;
-use crate::publish::Unsettled;
+use crate::publish::GivenUp;
 use crate::retry::outcome::Outcome;
 use crate::settings::Declare;
 use crate::wait::WaitStrategy;
@@ -37,7 +36,7 @@ pub(crate) struct Original {
 /// handler runs again, and nothing behind it has to wait. That is only known of queues that rehop
 /// declares.
 pub(crate) fn settlement_without_copy(
-    why: &Unsettled,
+    why: &GivenUp,
     outcome: Outcome,
     original: Original,
 ) -> Option<Settlement> {
@@ -45,17 +44,18 @@ pub(crate) fn settlement_without_copy(
     let is_at_limit = || redeliveries.is_some_and(|count| count >= delivery_limit);
     match (why, outcome, declare) {
         // The broker has it again, or soon will.
-        (Unsettled::SessionEnded | Unsettled::ChannelClosed, ..) => None,
-        (Unsettled::Unpublishable { .. }, _, Declare::Own)
-        | (Unsettled::Late, Outcome::Park(_), Declare::Own) => Some(Settlement::DeadLetter),
+        (GivenUp::SessionEnded | GivenUp::ChannelClosed, ..) => None,
+        (GivenUp::Unpublishable { .. }, _, Declare::Own)
+        | (GivenUp::Late, Outcome::Park(_), Declare::Own) => Some(Settlement::DeadLetter),
+        // An ordered queue gives back all that it holds at once, in the end.
         _ if !line.allows_single_return() => None,
         // The next process finds out whether a copy is accepted.
-        (Unsettled::Stopped { .. }, ..) => Some(hand_back_by),
+        (GivenUp::Stopped { .. }, ..) => Some(hand_back_by),
         // The queue may have no dead-letter exchange: past the limit the broker would delete the
         // message. 3.10 and 4.0 count every return, so there nothing could prevent it.
-        (Unsettled::Late, _, Declare::Existing) if is_at_limit() => Some(hand_back_by),
+        (GivenUp::Late, _, Declare::Existing) if is_at_limit() => Some(hand_back_by),
         // A queue that counts deliveries counts this one, so the message ends at its limit.
-        (Unsettled::Late | Unsettled::Unpublishable { .. }, ..) => Some(Settlement::Requeue),
+        (GivenUp::Late | GivenUp::Unpublishable { .. }, ..) => Some(Settlement::Requeue),
     }
 }
 
@@ -108,7 +108,7 @@ mod tests {
         line: Line,
         redeliveries: Option<u32>,
     ) -> Option<Settlement> {
-        settlement_without_copy(&Unsettled::Late, outcome, original(declare, line, redeliveries))
+        settlement_without_copy(&GivenUp::Late, outcome, original(declare, line, redeliveries))
     }
 
     #[test]
@@ -118,7 +118,7 @@ mod tests {
             [(PARK, Some(0)), (WAIT, Some(0)), (WAIT, Some(LIMIT)), (WAIT, None)]
         {
             let impossible = |declare| {
-                let why = Unsettled::Unpublishable { answer: "".into() };
+                let why = GivenUp::Unpublishable { answer: "".into() };
                 [Line::Free, Line::Ordered].map(|line| {
                     let original = original(declare, line, count);
                     settlement_without_copy(&why, outcome, original)
@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn what_the_broker_has_again_is_left_alone() {
         for declare in [Declare::Own, Declare::Existing] {
-            for why in [Unsettled::SessionEnded, Unsettled::ChannelClosed] {
+            for why in [GivenUp::SessionEnded, GivenUp::ChannelClosed] {
                 assert_eq!(
                     settlement_without_copy(&why, PARK, original(declare, Line::Free, Some(0))),
                     None
@@ -189,7 +189,7 @@ mod tests {
             (PARK, Declare::Existing, true),
             (WAIT, Declare::Existing, false),
         ] {
-            let why = Unsettled::Stopped { may_be_stored };
+            let why = GivenUp::Stopped { may_be_stored };
             let stopped = [Line::Free, Line::Ordered].map(|line| {
                 settlement_without_copy(&why, outcome, original(declare, line, Some(LIMIT)))
             });
