@@ -1,6 +1,7 @@
 //! What is counted, logged and reported after an attempt.
 
 use crate::clock;
+use crate::consume::onlooker;
 use crate::consume::started::Started;
 use crate::consume::taken::Taken;
 use crate::consume::unsettled::Unsettled;
@@ -67,6 +68,7 @@ pub(crate) fn account(
             tracing::warn!(queue, chain, attempt, %reason, error, "message discarded")
         }
     }
+    onlooker::tell(started, Some(outcome), failure);
     report(started, outcome, failure);
 }
 

@@ -9,6 +9,7 @@ use crate::consume::decided::{Decided, Verdict, decide, decide_before};
 use crate::consume::handled::handle;
 use crate::consume::held::hold;
 use crate::consume::intake::Slot;
+use crate::consume::onlooker;
 use crate::consume::settled::{settle, settle_uncopied};
 use crate::consume::started::start;
 use crate::consume::taken::Taken;
@@ -45,6 +46,7 @@ async fn attempt(taken: Box<Taken>, slot: &Slot) -> Option<(Box<Taken>, Instant)
     let decided = match decide_before(&started) {
         Some(decided) => decided,
         None => {
+            onlooker::tell(&started, None, None);
             let handled = handle(&started).await;
             decide(&started, handled)
         }
