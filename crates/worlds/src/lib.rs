@@ -66,6 +66,8 @@
 //! itself. The tests on real brokers are there for these. That the simulated broker does what real
 //! ones do is checked by the conformance test of [`rehop_simulator`].
 
+mod assertions;
+mod attempt;
 mod check;
 mod draw;
 mod network;
@@ -78,6 +80,7 @@ mod shrink;
 mod stage;
 mod story;
 
+pub use attempt::Attempt;
 pub use check::{Promise, Violation, check};
 pub use network::{Conditions, OddCopy, Oddity, Process, Replayed};
 pub use record::{AttemptId, Happened, Recorded};

@@ -14,15 +14,18 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::FutureExt;
 use lapin::BasicProperties;
-use lapin::types::ShortString;
+use lapin::types::{FieldTable, ShortString};
+use rehop::Outcome;
+use rehop::internals::at_rest;
 use rehop::internals::dial::dialing;
-use rehop::internals::{Seeded, SimulatedDate};
+use rehop::internals::{Observing, Seeded, SimulatedDate};
 use rehop_simulator::{Alarm, Broker, QueueView, Time, Version};
 use serde::Serialize;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
+use crate::attempt::{Attempt, Told};
 use crate::network::{Arrival, Conditions, Dialer, Network, Process};
 use crate::run::BEGINNING;
 
@@ -69,7 +72,12 @@ pub struct World {
     network: Network,
     version: Version,
     processes: Vec<Running>,
-    published: u64,
+    /// Each message, when it was published, and to which queue.
+    published: Vec<(MessageId, Time, String)>,
+    told: Told,
+    /// Queues that a test has made full.
+    full: Vec<String>,
+    _observing: Observing,
     _alone: Alone,
     _seeded: Seeded,
     _dated: SimulatedDate,
@@ -180,12 +188,19 @@ impl World {
             let network = Network::new(broker, conditions, seed);
             (network, rehop::internals::simulate(UNIX_EPOCH + BEGINNING))
         };
+        let (told, clock) = (Told::default(), network.clone());
+        let telling = told.clone();
+        let observing =
+            rehop::internals::observe(move |sighting| telling.add(sighting, clock.now()));
         Self {
             runtime,
             network,
             version,
             processes: Vec::new(),
-            published: 0,
+            published: Vec::new(),
+            told,
+            full: Vec::new(),
+            _observing: observing,
             _alone: alone,
             _seeded: seeded,
             _dated: dated,
@@ -244,8 +259,8 @@ impl World {
     ///
     /// # Panics
     ///
-    /// When nobody declares the queue within a minute, and when the broker is stopped or has an
-    /// alarm: it would not take the message.
+    /// When nobody declares the queue within a minute, and when the broker is stopped, has an alarm,
+    /// or the queue is [full](Self::fill): it would not take the message.
     pub fn publish_raw(
         &mut self,
         queue: &str,
@@ -255,6 +270,10 @@ impl World {
         assert!(
             self.on_broker(|broker, _| broker.takes_messages()),
             "the broker takes no message while it is stopped or has an alarm: publish before that, or after it"
+        );
+        assert!(
+            !self.full.iter().any(|full| full == queue),
+            "{queue:?} is full and takes no message: publish before that, or after make_room"
         );
         for _ in 0..600 {
             if self.on_broker(|broker, _| broker.queue(queue).is_some()) {
@@ -267,12 +286,13 @@ impl World {
             "there is no queue {queue:?}: start a service that consumes it{}",
             self.failures()
         );
-        self.published += 1;
         let given = properties.message_id().as_ref().map(ToString::to_string);
-        let id = given.unwrap_or_else(|| self.published.to_string());
+        let id = given.unwrap_or_else(|| (self.published.len() + 1).to_string());
         let properties = properties.with_message_id(name(&id));
         self.on_network(|network| network.publish(ITSELF, name(queue), properties, body.into()));
-        MessageId(id)
+        let id = MessageId(id);
+        self.published.push((id.clone(), self.now(), queue.to_owned()));
+        id
     }
 
     /// Lets this time pass.
@@ -326,7 +346,7 @@ impl World {
     }
 
     /// The errors of all processes that have failed, to follow another text.
-    fn failures(&self) -> String {
+    pub(crate) fn failures(&self) -> String {
         let failed = self.processes.iter().filter_map(|running| {
             let error = self.error(running.process)?;
             Some(format!("; process {} ended: {error}", running.process.0))
@@ -361,6 +381,23 @@ impl World {
     /// The alarm is over.
     pub fn clear_alarm(&mut self) {
         self.on_broker(|broker, now| broker.set_alarm(now, None));
+    }
+
+    /// The queue refuses every message from now on, as a full queue does with
+    /// `overflow: reject-publish`. What it holds stays.
+    pub fn fill(&mut self, queue: &str) {
+        self.set_policy(queue, Some(crate::run::no_more_than(0)));
+        self.full.push(queue.to_owned());
+    }
+
+    /// A [full](Self::fill) queue takes messages again.
+    pub fn make_room(&mut self, queue: &str) {
+        self.set_policy(queue, None);
+        self.full.retain(|full| full != queue);
+    }
+
+    fn set_policy(&self, queue: &str, policy: Option<FieldTable>) {
+        self.on_broker(|broker, now| broker.set_policy(now, queue, policy));
     }
 
     /// The time since the world began.
@@ -399,6 +436,57 @@ impl World {
                 is_redelivered: arrival.is_redelivered,
             })
             .collect()
+    }
+
+    /// The attempts at a message so far, in the order in which they began.
+    ///
+    /// Unlike [`deliveries`](Self::deliveries), these are runs of its handler.
+    pub fn attempts(&self, message: &MessageId) -> Vec<Attempt> {
+        self.told(message).into_iter().filter(|told| told.number > 0).collect()
+    }
+
+    /// The last outcome of a message that its service has settled: of an attempt, or of a message
+    /// that had expired before one. A message that the broker has parked keeps its outcome before
+    /// that.
+    pub fn outcome(&self, message: &MessageId) -> Option<Outcome> {
+        self.told(message).iter().rev().find_map(|told| told.outcome)
+    }
+
+    pub(crate) fn told(&self, message: &MessageId) -> Vec<Attempt> {
+        self.told.of(&message.0)
+    }
+
+    /// When a message was published, and to which queue.
+    pub(crate) fn published(&self, message: &MessageId) -> Option<(Time, &str)> {
+        let of = |(id, ..): &&(MessageId, Time, String)| id == message;
+        self.published.iter().find(of).map(|(_, at, queue)| (*at, queue.as_str()))
+    }
+
+    /// The messages that have come to no end.
+    pub(crate) fn unsettled(&self) -> Vec<MessageId> {
+        let is_moving = |id: &MessageId| match self.fate(id) {
+            Fate::In(queue) => !crate::run::is_final(&queue),
+            Fate::Gone => false,
+        };
+        let published = self.published.iter().map(|(id, ..)| id.clone());
+        published.filter(is_moving).collect()
+    }
+
+    /// Why a message is parked, if it is: a [`Reason`](rehop::Reason) in words, the broker's own
+    /// word such as `delivery_limit`, or `unknown`.
+    pub fn parked_for(&self, message: &MessageId) -> Option<String> {
+        let Fate::In(parked) = self.fate(message) else { return None };
+        let queue = parked.strip_suffix(".parked")?;
+        let at_rest = self.on_broker(|broker, _| {
+            broker
+                .properties_of(&parked, &message.0)
+                .map(|properties| at_rest::read(properties, ""))
+        })?;
+        let death = at_rest.deaths.first();
+        // What the broker has moved from the work queue keeps the headers of its last wait.
+        let by_broker = death.filter(|death| death.queue == queue).map(|death| &death.reason);
+        let reason = by_broker.or(at_rest.reason.as_ref()).or(death.map(|death| &death.reason));
+        Some(reason.map_or_else(|| "unknown".to_owned(), String::clone))
     }
 
     /// With the world's clock.
