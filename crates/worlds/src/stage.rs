@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::FutureExt;
 use lapin::BasicProperties;
-use lapin::types::{FieldTable, ShortString};
+use lapin::types::ShortString;
 use rehop::Outcome;
 use rehop::internals::at_rest;
 use rehop::internals::dial::dialing;
@@ -75,8 +75,8 @@ pub struct World {
     /// Each message, when it was published, and to which queue.
     published: Vec<(MessageId, Time, String)>,
     told: Told,
-    /// Queues that a test has made full.
-    full: Vec<String>,
+    /// Queues that a test has limited.
+    limited: Vec<String>,
     _observing: Observing,
     _alone: Alone,
     _seeded: Seeded,
@@ -199,7 +199,7 @@ impl World {
             processes: Vec::new(),
             published: Vec::new(),
             told,
-            full: Vec::new(),
+            limited: Vec::new(),
             _observing: observing,
             _alone: alone,
             _seeded: seeded,
@@ -260,7 +260,7 @@ impl World {
     /// # Panics
     ///
     /// When nobody declares the queue within a minute, and when the broker is stopped, has an alarm,
-    /// or the queue is [full](Self::fill): it would not take the message.
+    /// or the queue has a [limit](Self::limit): it might not take the message.
     pub fn publish_raw(
         &mut self,
         queue: &str,
@@ -272,8 +272,8 @@ impl World {
             "the broker takes no message while it is stopped or has an alarm: publish before that, or after it"
         );
         assert!(
-            !self.full.iter().any(|full| full == queue),
-            "{queue:?} is full and takes no message: publish before that, or after make_room"
+            !self.limited.iter().any(|limited| limited == queue),
+            "{queue:?} has a limit and may refuse the message: publish before that, or lift it"
         );
         for _ in 0..600 {
             if self.on_broker(|broker, _| broker.queue(queue).is_some()) {
@@ -383,21 +383,16 @@ impl World {
         self.on_broker(|broker, now| broker.set_alarm(now, None));
     }
 
-    /// The queue refuses every message from now on, as a full queue does with
-    /// `overflow: reject-publish`. What it holds stays.
-    pub fn fill(&mut self, queue: &str) {
-        self.set_policy(queue, Some(crate::run::no_more_than(0)));
-        self.full.push(queue.to_owned());
-    }
-
-    /// A [full](Self::fill) queue takes messages again.
-    pub fn make_room(&mut self, queue: &str) {
-        self.set_policy(queue, None);
-        self.full.retain(|full| full != queue);
-    }
-
-    fn set_policy(&self, queue: &str, policy: Option<FieldTable>) {
+    /// A full queue: a policy limits the queue to this many messages, and lets it refuse others,
+    /// with `overflow: reject-publish`. `None` lifts the limit.
+    ///
+    /// As in RabbitMQ, a quorum queue takes one message more than its limit before it refuses the
+    /// next.
+    pub fn limit(&mut self, queue: &str, messages: Option<u32>) {
+        let policy = messages.map(crate::run::no_more_than);
         self.on_broker(|broker, now| broker.set_policy(now, queue, policy));
+        self.limited.retain(|limited| limited != queue);
+        self.limited.extend(messages.map(|_| queue.to_owned()));
     }
 
     /// The time since the world began.
