@@ -1,7 +1,6 @@
 //! What is counted, logged and reported after an attempt.
 
 use crate::clock;
-use crate::consume::onlooker;
 use crate::consume::started::Started;
 use crate::consume::taken::Taken;
 use crate::consume::unsettled::Unsettled;
@@ -68,7 +67,7 @@ pub(crate) fn account(
             tracing::warn!(queue, chain, attempt, %reason, error, "message discarded")
         }
     }
-    onlooker::tell(started, Some(outcome), failure);
+    started.tell(Some(outcome), failure);
     report(started, outcome, failure);
 }
 

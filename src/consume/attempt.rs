@@ -9,7 +9,6 @@ use crate::consume::decided::{Decided, Verdict, decide, decide_before};
 use crate::consume::handled::handle;
 use crate::consume::held::hold;
 use crate::consume::intake::Slot;
-use crate::consume::onlooker;
 use crate::consume::settled::{settle, settle_uncopied};
 use crate::consume::started::start;
 use crate::consume::taken::Taken;
@@ -46,7 +45,7 @@ async fn attempt(taken: Box<Taken>, slot: &Slot) -> Option<(Box<Taken>, Instant)
     let decided = match decide_before(&started) {
         Some(decided) => decided,
         None => {
-            onlooker::tell(&started, None, None);
+            started.tell(None, None);
             let handled = handle(&started).await;
             decide(&started, handled)
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rehop::{Outcome, Reason};
 
-use crate::attempt::{Attempt, in_words, rounded};
+use crate::attempt::{Attempt, rounded};
 use crate::stage::{Fate, MessageId, World};
 
 /// How much sooner than the end of a wait its next attempt may seem to begin: a wait is counted
@@ -161,25 +161,13 @@ impl World {
         if let Some((at, queue)) = self.published(message) {
             let _ = write!(text, "\n  {:>10}  published to {queue}", rounded(at));
         }
-        let deliveries = self.deliveries(message);
-        for told in self.told(message) {
-            let _ = write!(text, "\n  {:>10}  ", rounded(told.began));
-            if told.number > 0 {
-                let mut before = deliveries.iter().rev().filter(|it| it.at <= told.began);
-                let process = before.next().map_or(0, |delivery| delivery.process.0);
-                let _ = write!(text, "attempt {} in process {process}, ", told.number);
-            }
-            text.push_str(&in_words(told.outcome));
-            if let Some((class, error)) = &told.failure {
-                let _ = write!(text, " ({class}: {error})");
-            }
-        }
+        text.push_str(&self.told.lines(message.as_str()));
         let place = match (self.fate(message), self.parked_for(message)) {
             (Fate::In(queue), Some(reason)) => format!("in {queue}, for {reason}"),
             (Fate::In(queue), None) => format!("in {queue}"),
             (Fate::Gone, _) => "in no queue".to_owned(),
         };
-        let (now, count) = (rounded(self.now()), deliveries.len());
+        let (now, count) = (rounded(self.now()), self.deliveries(message).len());
         let _ = write!(text, "\n  {now:>10}  now: {place}; delivered {count} times");
         text
     }

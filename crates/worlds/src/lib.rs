@@ -81,6 +81,8 @@ mod stage;
 mod story;
 
 pub use attempt::Attempt;
+#[doc(hidden)]
+pub use attempt::{Told, rounded};
 pub use check::{Promise, Violation, check};
 pub use network::{Conditions, OddCopy, Oddity, Process, Replayed};
 pub use record::{AttemptId, Happened, Recorded};

@@ -18,7 +18,7 @@ use lapin::types::ShortString;
 use rehop::Outcome;
 use rehop::internals::at_rest;
 use rehop::internals::dial::dialing;
-use rehop::internals::{Observing, Seeded, SimulatedDate};
+use rehop::internals::{Seeded, SimulatedDate};
 use rehop_simulator::{Alarm, Broker, QueueView, Time, Version};
 use serde::Serialize;
 use tokio::runtime::Runtime;
@@ -74,10 +74,9 @@ pub struct World {
     processes: Vec<Running>,
     /// Each message, when it was published, and to which queue.
     published: Vec<(MessageId, Time, String)>,
-    told: Told,
+    pub(crate) told: Told,
     /// Queues that a test has limited.
     limited: Vec<String>,
-    _observing: Observing,
     _alone: Alone,
     _seeded: Seeded,
     _dated: SimulatedDate,
@@ -88,7 +87,8 @@ pub struct World {
 #[derive(Debug)]
 pub struct Stop(oneshot::Receiver<()>);
 
-/// A message that the test published, by its `message_id`.
+/// A message, by its `message_id`: one that the test published or, with [`From`], one that a service
+/// did.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct MessageId(String);
 
@@ -96,6 +96,12 @@ impl MessageId {
     /// The `message_id`, as handlers see it.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+impl From<&str> for MessageId {
+    fn from(id: &str) -> Self {
+        Self(id.to_owned())
     }
 }
 
@@ -188,19 +194,14 @@ impl World {
             let network = Network::new(broker, conditions, seed);
             (network, rehop::internals::simulate(UNIX_EPOCH + BEGINNING))
         };
-        let (told, clock) = (Told::default(), network.clone());
-        let telling = told.clone();
-        let observing =
-            rehop::internals::observe(move |sighting| telling.add(sighting, clock.now()));
         Self {
             runtime,
             network,
             version,
             processes: Vec::new(),
             published: Vec::new(),
-            told,
+            told: Told::default(),
             limited: Vec::new(),
-            _observing: observing,
             _alone: alone,
             _seeded: seeded,
             _dated: dated,
@@ -217,16 +218,17 @@ impl World {
         R: Future<Output: ProcessEnd> + Send + 'static,
     {
         let id = Process(u32::try_from(self.processes.len()).unwrap_or(u32::MAX - 1) + 1);
-        let (sender, receiver) = oneshot::channel();
+        let (sender, stop) = Stop::channel();
         let dialer =
             Arc::new(Dialer { network: self.network.clone(), process: id, user: USER.to_owned() });
-        let running = process(Stop(receiver));
+        let running = process(stop);
         let (network, ended) = (self.network.clone(), Arc::new(OnceLock::new()));
-        let told = ended.clone();
+        let (how, told, clock) = (ended.clone(), self.told.clone(), self.network.clone());
         let task = self.runtime.spawn(async move {
-            let end = AssertUnwindSafe(dialing(dialer, running)).catch_unwind().await;
+            let running = told.of(id, move || clock.now(), dialing(dialer, running));
+            let end = AssertUnwindSafe(running).catch_unwind().await;
             let error = end.map_or_else(|panic| Some(text_of(&*panic)), ProcessEnd::error);
-            let _ = told.set(error);
+            let _ = how.set(error);
             // What it has left behind does nothing any more.
             network.kill(id);
         });
@@ -437,18 +439,14 @@ impl World {
     ///
     /// Unlike [`deliveries`](Self::deliveries), these are runs of its handler.
     pub fn attempts(&self, message: &MessageId) -> Vec<Attempt> {
-        self.told(message).into_iter().filter(|told| told.number > 0).collect()
+        self.told.attempts(&message.0)
     }
 
     /// The last outcome of a message that its service has settled: of an attempt, or of a message
     /// that had expired before one. A message that the broker has parked keeps its outcome before
     /// that.
     pub fn outcome(&self, message: &MessageId) -> Option<Outcome> {
-        self.told(message).iter().rev().find_map(|told| told.outcome)
-    }
-
-    pub(crate) fn told(&self, message: &MessageId) -> Vec<Attempt> {
-        self.told.of(&message.0)
+        self.told.outcome(&message.0)
     }
 
     /// When a message was published, and to which queue.
@@ -529,6 +527,15 @@ impl fmt::Debug for World {
             .field("version", &self.version)
             .field("errors", &errors)
             .finish_non_exhaustive()
+    }
+}
+
+impl Stop {
+    /// What asks a process to stop, and what the process gets.
+    #[doc(hidden)]
+    pub fn channel() -> (oneshot::Sender<()>, Self) {
+        let (sender, receiver) = oneshot::channel();
+        (sender, Self(receiver))
     }
 }
 
