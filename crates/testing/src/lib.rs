@@ -72,9 +72,13 @@ mod namespace;
 mod node;
 mod not_tried;
 mod ports;
+#[cfg(feature = "rehop")]
+pub mod prelude;
 mod probe;
 mod properties;
 mod proxy;
+#[cfg(feature = "rehop")]
+mod real_world;
 mod recipe;
 mod url;
 mod watchdog;
@@ -91,6 +95,8 @@ pub use not_tried::not_tried;
 pub use ports::Port;
 pub use properties::Properties;
 pub use proxy::{Proxy, ProxyConnection};
+#[cfg(feature = "rehop")]
+pub use real_world::RealWorld;
 pub use recipe::TlsListener;
 
 /// `unwrap()`, and a `main` that returns an error, print it with `Debug`. What to do next is in its

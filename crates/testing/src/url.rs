@@ -21,6 +21,22 @@ pub(super) fn with_address(url: &str, address: &str) -> Result<String, BrokerErr
     Ok(format!("{}{address}{}", &url[..start], &url[end..]))
 }
 
+/// The same URL with another virtual host, whose name needs no encoding.
+#[cfg(feature = "rehop")]
+pub(super) fn with_vhost(url: &str, vhost: &str) -> Result<String, BrokerError> {
+    let (_, end) = address_span(url)?;
+    let query = url[end..].find(['?', '#']).map_or("", |at| &url[end + at..]);
+    Ok(format!("{}/{vhost}{query}", &url[..end]))
+}
+
+/// The user of an AMQP URL, percent-encoded as it is there.
+#[cfg(feature = "rehop")]
+pub(super) fn user_of(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let user = authority_of(rest).rsplit_once('@').map_or("guest", |(user, _)| user);
+    user.split(':').next().unwrap_or_default()
+}
+
 /// The URL without its password, for printing.
 pub(super) fn without_password(url: &str) -> String {
     let Some(scheme) = url.find("://") else {

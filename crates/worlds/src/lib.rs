@@ -70,6 +70,7 @@ mod assertions;
 mod attempt;
 mod check;
 mod draw;
+mod ending;
 mod network;
 mod operator;
 mod process;
@@ -84,6 +85,9 @@ pub use attempt::Attempt;
 #[doc(hidden)]
 pub use attempt::{Told, rounded};
 pub use check::{Promise, Violation, check};
+pub use ending::ProcessEnd;
+#[doc(hidden)]
+pub use ending::failure_of;
 pub use network::{Conditions, OddCopy, Oddity, Process, Replayed};
 pub use record::{AttemptId, Happened, Recorded};
 pub use rehop_simulator::Version;
@@ -92,7 +96,7 @@ pub use scenario::{
     AffectedQueues, AttemptEnd, AttemptPlan, Disturbance, Fault, FaultKind, Limit, MessagePlan,
     QueuePlan, ReplayPlan, Scenario,
 };
-pub use stage::{Delivered, Fate, MessageId, ProcessEnd, Stop, World};
+pub use stage::{Delivered, Fate, MessageId, Stop, World};
 pub use story::Story;
 
 #[cfg(doctest)]

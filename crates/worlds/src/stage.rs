@@ -1,18 +1,15 @@
 //! A world for the tests of a service: its own code and handlers, on a simulated broker, in virtual
 //! time.
 
-use std::any::Any;
 use std::cell::Cell;
 use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
-use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use futures_util::FutureExt;
 use lapin::BasicProperties;
 use lapin::types::ShortString;
 use rehop::Outcome;
@@ -26,6 +23,7 @@ use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
 use crate::attempt::{Attempt, Told};
+use crate::ending::{ProcessEnd, failure_of};
 use crate::network::{Arrival, Conditions, Dialer, Network, Process};
 use crate::run::BEGINNING;
 
@@ -133,28 +131,6 @@ struct Running {
     ended: Arc<OnceLock<Option<String>>>,
 }
 
-/// What the future of a process may end with: nothing, or a result, whose error the world reports.
-pub trait ProcessEnd: Send + 'static {
-    /// Why the process failed, if it did.
-    fn error(self) -> Option<String>;
-}
-
-impl ProcessEnd for () {
-    fn error(self) -> Option<String> {
-        None
-    }
-}
-
-impl<T, E> ProcessEnd for Result<T, E>
-where
-    T: Send + 'static,
-    E: fmt::Debug + Send + 'static,
-{
-    fn error(self) -> Option<String> {
-        self.err().map(|error| format!("{error:?}"))
-    }
-}
-
 /// The user by which a world publishes.
 const USER: &str = "guest";
 
@@ -226,9 +202,7 @@ impl World {
         let (how, told, clock) = (ended.clone(), self.told.clone(), self.network.clone());
         let task = self.runtime.spawn(async move {
             let running = told.of(id, move || clock.now(), dialing(dialer, running));
-            let end = AssertUnwindSafe(running).catch_unwind().await;
-            let error = end.map_or_else(|panic| Some(text_of(&*panic)), ProcessEnd::error);
-            let _ = how.set(error);
+            let _ = how.set(failure_of(running).await);
             // What it has left behind does nothing any more.
             network.kill(id);
         });
@@ -501,15 +475,6 @@ impl World {
 fn name(text: &str) -> ShortString {
     ShortString::try_new(text)
         .unwrap_or_else(|_| panic!("a name has at most 255 bytes, unlike {text:?}"))
-}
-
-/// What a panic said.
-fn text_of(panic: &(dyn Any + Send)) -> String {
-    let text = panic
-        .downcast_ref::<String>()
-        .map(String::as_str)
-        .or_else(|| panic.downcast_ref::<&str>().copied());
-    format!("it panicked: {}", text.unwrap_or("without a text"))
 }
 
 fn is_empty(view: &QueueView) -> bool {
