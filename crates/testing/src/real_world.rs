@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::panic::Location;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -157,10 +158,13 @@ impl RealWorld {
     /// # Panics
     ///
     /// When it is not, with what happened to it.
-    pub async fn assert_handled(&self, message: &MessageId) {
-        let wanted = |outcome: Outcome| outcome == Outcome::Ack;
-        if !self.comes_to(message, wanted).await {
-            panic!("{}", self.failure(message, "was not handled"));
+    #[track_caller]
+    pub fn assert_handled(&self, message: &MessageId) -> impl Future<Output = ()> {
+        let test = Location::caller();
+        async move {
+            if !self.comes_to(message, |outcome| outcome == Outcome::Ack).await {
+                panic!("{test}: {}", self.failure(message, "was not handled"));
+            }
         }
     }
 
@@ -182,13 +186,20 @@ impl RealWorld {
     /// # Panics
     ///
     /// When it is not parked, or for another reason, with what happened to it.
-    pub async fn assert_parked(&mut self, message: &MessageId, reason: impl fmt::Display) {
-        let wanted = reason.to_string();
-        let found = self.parked_for(message).await;
-        if found.as_deref() != Some(&*wanted) {
-            let but = found.map(|other| format!(", but for {other}")).unwrap_or_default();
-            let but = format!("was not parked for {wanted}{but}");
-            panic!("{}", self.failure(message, &but));
+    #[track_caller]
+    pub fn assert_parked(
+        &mut self,
+        message: &MessageId,
+        reason: impl fmt::Display,
+    ) -> impl Future<Output = ()> {
+        let (test, wanted) = (Location::caller(), reason.to_string());
+        async move {
+            let found = self.parked_for(message).await;
+            if found.as_deref() != Some(&*wanted) {
+                let but = found.map(|other| format!(", but for {other}")).unwrap_or_default();
+                let but = format!("was not parked for {wanted}{but}");
+                panic!("{test}: {}", self.failure(message, &but));
+            }
         }
     }
 

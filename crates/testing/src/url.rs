@@ -93,4 +93,22 @@ mod tests {
         assert_eq!(without_password("amqp://b:1/v"), "amqp://b:1/v");
         assert_eq!(without_password("secret"), "(not a URL)");
     }
+
+    #[cfg(feature = "rehop")]
+    #[test]
+    fn a_virtual_host_takes_the_place_of_another_and_the_query_stays() {
+        use super::{user_of, with_vhost};
+        for (url, user, expected) in [
+            (
+                "amqp://guest:guest@127.0.0.1:5672/%2f",
+                "guest",
+                "amqp://guest:guest@127.0.0.1:5672/t",
+            ),
+            ("amqps://a%40b:c@host?frame_max=9", "a%40b", "amqps://a%40b:c@host/t?frame_max=9"),
+            ("amqp://host/old#x", "guest", "amqp://host/t#x"),
+        ] {
+            assert_eq!((with_vhost(url, "t").unwrap().as_str(), user_of(url)), (expected, user));
+        }
+        assert!(with_vhost("http://host", "t").is_err());
+    }
 }

@@ -50,6 +50,7 @@ async fn an_assertion_that_fails_on_a_real_broker_says_what_happened() {
     });
     let text = text.await;
     let lines: Vec<_> = text.lines().collect();
+    assert!(lines[0].starts_with("crates/testing/tests/real_world.rs:"), "{text}");
     assert!(lines[0].ends_with(" was not parked for exhausted, but for permanent"), "{text}");
     assert!(lines[1].starts_with("message ") && lines[1].ends_with(" in orders:"), "{text}");
     let attempt = "attempt 1 in process 1, parked: permanent (permanent: nothing to charge)";
