@@ -17,6 +17,7 @@ pub use crate::broker::name::short;
 pub use crate::broker::open::password;
 pub use crate::broker::queued::queued;
 pub use crate::clock::{SimulatedDate, date, simulate};
+pub use crate::consume::onlooker::{Sighting, watched};
 pub use crate::error::{describe, namespace_of};
 pub use crate::lobby::{Guest, Lobby};
 pub use crate::message::Address;

@@ -91,7 +91,7 @@
 //! | package | for | gives |
 //! |---|---|---|
 //! | `rehop` | services | this library, and nothing else |
-//! | `rehop-testing` | tests of services | real brokers, clusters and network faults |
+//! | `rehop-testing` | tests of services | a prelude with all of them: one attempt, virtual time, real brokers with faults |
 //! | `rehop-worlds` | tests of services | whole services on a simulated broker, in virtual time: faults, restarts and hours in milliseconds |
 //! | `rehop-simulator` | tests | the simulated broker alone |
 //! | `rehop-cli` | operators | the tool `rehop`, with the relay |

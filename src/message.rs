@@ -14,7 +14,7 @@ use lapin::types::ShortString;
 use tokio::time::Instant;
 
 use crate::failure::Failure;
-use crate::retry::decision::{Limits, decide};
+use crate::retry::decision::{Limits, decide, decide_before};
 use crate::retry::ledger::ErrorRecord;
 use crate::retry::outcome::Outcome;
 use crate::retry::policy::RetryPolicy;
@@ -285,8 +285,23 @@ impl RetryPolicy {
     /// # Ok::<(), rehop::SettingsError>(())
     /// ```
     pub fn outcome_of<T>(&self, message: &Message<T>, result: &Result<(), Failure>) -> Outcome {
+        self.outcome_after(&message.delivery, result)
+    }
+
+    /// The same for a delivery.
+    pub(crate) fn outcome_after(
+        &self,
+        delivery: &Delivery,
+        result: &Result<(), Failure>,
+    ) -> Outcome {
         let (now, limits) = (Timestamp::now(), || Limits { hold: None, lets_return: true });
-        Outcome::of(decide(self, &message.delivery.ledger, result, now, limits, Draw::MIDDLE))
+        Outcome::of(decide(self, &delivery.ledger, result, now, limits, Draw::MIDDLE))
+    }
+
+    /// What becomes of a delivery without an attempt, if it gets none.
+    pub(crate) fn outcome_before(&self, delivery: &Delivery) -> Option<Outcome> {
+        let (now, limits) = (Timestamp::now(), || Limits { hold: None, lets_return: true });
+        decide_before(self, &delivery.ledger, now, limits).map(Outcome::of)
     }
 }
 

@@ -7,7 +7,6 @@ mod running;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use rehop_testing::{Port, Publish};
 use serde_json::json;
@@ -255,16 +254,18 @@ async fn load_publishes_until_it_is_stopped() {
     .await;
 }
 
+/// Its tests run as tests.
 #[tokio::test(flavor = "multi_thread")]
-async fn testing_needs_no_broker() {
-    let output = Command::new(program("testing")).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let expected = "attempt 1: the shop is closed\n\
-                    order 7 comes after 0 s\n\
-                    order 7 comes after 0 s\n\
-                    order 7 comes after 10 s\n\
-                    order 0 is In(\"orders.parked\")\n";
-    assert_eq!(String::from_utf8_lossy(&output.stdout), expected);
+async fn testing_is_the_service_that_its_tests_are_of() {
+    let client = client(&["shipping"]).await;
+    let publish = async {
+        let published = async || {
+            client.publish(Publish::to_queue("shipping").json(&json!(7))).await.map(|()| true)
+        };
+        rehop_testing::eventually(SOON, "the queue is declared", published).await.unwrap();
+    };
+    let last = "stopped cleanly: handled 1, requeued 1, waited 1, parked 0";
+    tokio::join!(publish, check("testing", "INT", &["order 7 is shipped at attempt 3"], last));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -68,6 +68,7 @@ pub(crate) fn account(
             tracing::warn!(queue, chain, attempt, %reason, error, "message discarded")
         }
     }
+    started.tell(Some(outcome), failure);
     report(started, outcome, failure);
 }
 

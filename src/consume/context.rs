@@ -13,6 +13,7 @@ use crate::broker::name::short;
 use crate::consume::failure_log::FailureLog;
 use crate::consume::line::Line;
 use crate::consume::malformed::Malformed;
+use crate::consume::onlooker::{Onlooker, onlooker};
 use crate::consume::receipts::Receipts;
 use crate::consume::summary::LiveSummary;
 use crate::error::Error;
@@ -64,6 +65,7 @@ pub(crate) struct QueueContext {
     /// For how long after its arrival a delivery may be held before another attempt begins, if
     /// messages wait in the process.
     pub(crate) hold_limit: Option<Duration>,
+    pub(crate) onlooker: Option<Onlooker>,
 }
 
 /// The names that this queue's copies need, in AMQP's form: one that is too long is an error before
@@ -164,6 +166,7 @@ impl QueueContext {
             malformed: Malformed::default(),
             failures: Arc::new(FailureLog::new(queue)),
             hold_limit,
+            onlooker: onlooker(),
             config,
         })
     }

@@ -1,6 +1,8 @@
 //! Runs the handler on a delivery.
 
+use std::future::Future;
 use std::panic::AssertUnwindSafe;
+use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use opentelemetry::trace::FutureExt as _;
@@ -23,20 +25,28 @@ pub(crate) async fn handle(started: &Started) -> Result<(), Failure> {
     }
 }
 
-/// Runs the handler with its time limit, inside the attempt's spans. A panic is a failure of this
-/// message alone, even if a handler that ran out of time panics while it is dropped. It may leave
-/// the handler's own state half changed.
+/// Runs the handler with its time limit, inside the attempt's spans.
 async fn run(started: &Started, handler: HandlerFuture) -> Result<(), Failure> {
     let Taken { context, delivery, .. } = &*started.taken;
     let (since, limit) = (clock::now(), context.config.handler_timeout);
     let span = handler_span(&context.config.queue, &started.chain.id, delivery);
-    let handler = handler.instrument(span);
-    let in_time =
-        async { timeout(limit, handler).await.unwrap_or_else(|_| Err(Failure::timeout(limit))) };
-    let caught =
-        AssertUnwindSafe(in_time).catch_unwind().with_context(started.span.context().clone()).await;
-    let result = caught.unwrap_or_else(|payload| Err(Failure::panic(payload.as_ref())));
+    let handler = caught(handler.instrument(span), limit);
+    let result = handler.with_context(started.span.context().clone()).await;
     let failed = result.as_ref().err().filter(|failure| !failure.is_defer());
     context.metrics.processed(clock::elapsed(since), failed.map(Failure::class));
     result
+}
+
+/// Runs a handler for this long at most. A panic is a failure of this message alone, even if a
+/// handler that ran out of time panics while it is dropped. It may leave the handler's own state
+/// half changed.
+pub(crate) fn caught(
+    handler: impl Future<Output = Result<(), Failure>>,
+    limit: Duration,
+) -> impl Future<Output = Result<(), Failure>> {
+    let in_time = async move {
+        timeout(limit, handler).await.unwrap_or_else(|_| Err(Failure::timeout(limit)))
+    };
+    let caught = AssertUnwindSafe(in_time).catch_unwind();
+    caught.map(|ended| ended.unwrap_or_else(|payload| Err(Failure::panic(payload.as_ref()))))
 }

@@ -16,12 +16,14 @@ mod decided;
 mod failure_counts;
 pub(crate) mod failure_log;
 mod fingerprint;
-mod handled;
+pub(crate) mod handled;
 mod held;
 pub(crate) mod inbox;
 pub(crate) mod intake;
 mod line;
 pub(crate) mod malformed;
+#[allow(missing_docs, reason = "no part of the API, although `internals` shares it")]
+pub(crate) mod onlooker;
 mod original;
 pub(crate) mod receipts;
 pub(crate) mod session;

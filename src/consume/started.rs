@@ -4,7 +4,9 @@
 use crate::broker::acks::Settlement;
 use crate::clock;
 use crate::consume::context::QueueContext;
+use crate::consume::onlooker::Sighting;
 use crate::consume::taken::Taken;
+use crate::failure::Failure;
 use crate::message::Delivery;
 use crate::publish::GivenUp;
 use crate::retry::outcome::Outcome;
@@ -19,6 +21,20 @@ pub(crate) struct Started {
     pub(crate) taken: Box<Taken>,
     pub(crate) chain: Box<Chain>,
     pub(crate) span: ProcessSpan,
+}
+
+impl Started {
+    /// Tells a test, if it runs in one, that the handler begins, or of an outcome.
+    pub(crate) fn tell(&self, outcome: Option<Outcome>, failure: Option<&Failure>) {
+        let Taken { context, delivery, .. } = &*self.taken;
+        let Some(onlooker) = &context.onlooker else { return };
+        onlooker(&Sighting {
+            message_id: delivery.properties.message_id().as_ref().map(|id| id.as_str()),
+            attempt: delivery.ledger.attempt(),
+            outcome,
+            failure,
+        });
+    }
 }
 
 /// Continues the chain's trace and opens the span of an attempt. If the delivery may have killed

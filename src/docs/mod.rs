@@ -56,6 +56,7 @@ macro_rules! links {
             "[`Settings::new`]: crate::Settings::new\n",
             "[`ServiceHandle::resume`]: crate::ServiceHandle::resume\n",
             "[`message`]: crate::testing::message()\n",
+            "[`outcome`]: crate::testing::MessageBuilder::outcome\n",
         )
     };
 }

@@ -8,8 +8,12 @@ use bytes::Bytes;
 use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 
+use crate::consume::handled::caught;
+use crate::failure::{Classify, VerdictOf, verdict_of};
+use crate::handler::Handler;
 use crate::message::{Address, Delivery, HeaderValue, Message, Source};
 use crate::retry::ledger::{ErrorRecord, Ledger};
+use crate::retry::outcome::Outcome;
 use crate::retry::policy::RetryPolicy;
 use crate::settings::RetrySettings;
 use crate::shutdown::Shutdown;
@@ -72,6 +76,7 @@ pub fn message<T>(body: T) -> MessageBuilder<T> {
         errors: Vec::new(),
         handler_timeout: HANDLER_TIMEOUT,
         shutdown: Shutdown::new(GRACE),
+        judges: Vec::new(),
     }
 }
 
@@ -92,6 +97,7 @@ pub struct MessageBuilder<T> {
     errors: Vec<ErrorRecord>,
     handler_timeout: Duration,
     shutdown: Shutdown,
+    judges: Vec<VerdictOf>,
 }
 
 impl<T> MessageBuilder<T> {
@@ -115,13 +121,15 @@ impl<T> MessageBuilder<T> {
         self
     }
 
-    /// The policy of that queue, for [`Message::is_last_attempt`].
+    /// The policy of that queue, for [`Message::is_last_attempt`] and [`outcome`](Self::outcome).
+    /// `Settings::policy` has that of a service's queue.
     pub fn policy(mut self, policy: RetryPolicy) -> Self {
         self.policy = policy;
         self
     }
 
-    /// How long the handler may take, for [`Message::time_left`]. Default 1m.
+    /// How long the handler may take, for [`Message::time_left`] and [`outcome`](Self::outcome).
+    /// Default 1m.
     pub fn handler_timeout(mut self, limit: Duration) -> Self {
         self.handler_timeout = limit;
         self
@@ -223,17 +231,76 @@ impl<T> MessageBuilder<T> {
 
     /// The message, as a handler gets it.
     pub fn build(self) -> Message<T> {
+        let (body, delivery, source) = self.parts();
+        Message::new(body, delivery, source)
+    }
+
+    fn parts(self) -> (T, Arc<Delivery>, Arc<Source>) {
         let delivery = self.delivery(Timestamp::from(SystemTime::now()));
-        Message::new(
-            self.body,
-            Arc::new(delivery),
-            Arc::new(Source {
-                queue: self.queue,
-                policy: self.policy,
-                handler_timeout: self.handler_timeout,
-                shutdown: self.shutdown,
-            }),
-        )
+        let source = Source {
+            queue: self.queue,
+            policy: self.policy,
+            handler_timeout: self.handler_timeout,
+            shutdown: self.shutdown,
+        };
+        (self.body, Arc::new(delivery), Arc::new(source))
+    }
+
+    /// Lets errors of this type say what becomes of the message, as
+    /// [`Service::errors`](crate::Service::errors) does. For [`outcome`](Self::outcome); each call
+    /// adds a type.
+    pub fn errors<E: Classify>(mut self) -> Self {
+        self.judges.push(verdict_of::<E>);
+        self
+    }
+
+    /// Runs one attempt of a handler at this message, and returns what rehop would do with the
+    /// message: ack it, requeue it, let it wait, park it, or discard it.
+    ///
+    /// The decision is the one that services make, under the message's [`policy`](Self::policy),
+    /// with jitter from the middle of its range. As in a service, a panic and an attempt that takes
+    /// longer than the [`handler_timeout`](Self::handler_timeout) are failures, and an expired
+    /// message is not attempted.
+    ///
+    /// ```
+    /// use rehop::testing::message;
+    /// use rehop::{Failure, Message, Outcome, Reason};
+    /// use std::time::Duration;
+    ///
+    /// async fn charge(amount: Message<u32>) -> Result<(), Failure> {
+    ///     match amount.body {
+    ///         0 => Err(Failure::permanent("nothing to charge")),
+    ///         1 => panic!("no account"),
+    ///         _ => Err(Failure::transient("busy")),
+    ///     }
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// assert_eq!(message(0).outcome(charge).await, Outcome::Park(Reason::Permanent));
+    /// assert_eq!(message(1).outcome(charge).await, Outcome::Requeue);
+    /// let second = message(9).attempt(2);
+    /// assert_eq!(second.outcome(charge).await, Outcome::Wait(Duration::from_secs(10)));
+    /// # }
+    /// ```
+    ///
+    /// Bodies are not decoded, and `Consumer::classify` names no classes. A `World` of the package
+    /// `rehop-worlds` runs all of a service.
+    ///
+    /// # Panics
+    ///
+    /// Outside a Tokio runtime with a timer, as `#[tokio::test]` provides it.
+    pub async fn outcome(self, handler: impl Handler<T>) -> Outcome {
+        let (policy, limit) = (self.policy.clone(), self.handler_timeout);
+        let judges = self.judges.clone();
+        let (body, delivery, source) = self.parts();
+        if let Some(outcome) = policy.outcome_before(&delivery) {
+            return outcome;
+        }
+        let message = Message::new(body, delivery.clone(), source);
+        // A handler that is no async function may panic before there is a future.
+        let result = caught(async { handler.handle(message).await }, limit).await;
+        policy.outcome_after(&delivery, &result.map_err(|failure| failure.judged(&judges)))
     }
 
     /// The delivery of this message, at this time.
@@ -283,6 +350,8 @@ fn short(text: &str) -> ShortString {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::failure::{Failure, Verdict};
+    use crate::retry::decision::Reason;
 
     #[test]
     fn a_message_is_the_attempt_that_was_asked_for_with_the_waits_that_the_policy_makes() {
@@ -337,5 +406,39 @@ mod tests {
         assert_eq!(built.header("tries"), Some(HeaderValue::Int(3)));
         assert_eq!(built.header("lang"), Some(HeaderValue::Text("en")));
         assert_eq!((built.errors()[0].class.as_str(), built.errors()[0].attempt), ("busy", 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_outcome_is_what_a_service_would_do() {
+        let fails = |_: Message<()>| async { Err(Failure::transient("busy")) };
+        let hangs = |_: Message<()>| std::future::pending::<Result<(), Failure>>();
+        let panics = |_: Message<()>| -> std::future::Ready<Result<(), Failure>> { panic!("no") };
+        let handles = |_: Message<()>| async { Ok::<_, Failure>(()) };
+        let past = Timestamp::from_millis(1_000);
+        assert_eq!(message(()).outcome(handles).await, Outcome::Ack);
+        assert_eq!(message(()).outcome(fails).await, Outcome::Requeue);
+        assert_eq!(message(()).outcome(hangs).await, Outcome::Requeue);
+        assert_eq!(message(()).outcome(panics).await, Outcome::Requeue);
+        let wait = |seconds| Outcome::Wait(Duration::from_secs(seconds));
+        assert_eq!(message(()).attempt(4).outcome(fails).await, wait(60));
+        assert_eq!(message(()).attempt(8).outcome(fails).await, Outcome::Park(Reason::Exhausted));
+        let expired = message(()).deadline(past);
+        assert_eq!(expired.outcome(handles).await, Outcome::Park(Reason::Expired));
+    }
+
+    #[tokio::test]
+    async fn an_error_type_is_asked_only_if_it_is_named() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("the card was declined")]
+        struct Declined;
+        impl Classify for Declined {
+            fn classify(&self) -> Verdict {
+                Verdict::permanent()
+            }
+        }
+        let decline = |_: Message<()>| async { Err(Declined) };
+        assert_eq!(message(()).outcome(decline).await, Outcome::Requeue);
+        let parked = Outcome::Park(Reason::Permanent);
+        assert_eq!(message(()).errors::<Declined>().outcome(decline).await, parked);
     }
 }

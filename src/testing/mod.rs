@@ -1,8 +1,8 @@
 //! Tests of a service without a broker.
 //!
-//! [`message()`] builds what a handler takes. For whole services on a simulated broker, through all
-//! attempts of a message in virtual time, there is the package `rehop-worlds`, and for real brokers
-//! `rehop-testing`.
+//! [`message()`] builds what a handler takes, and [`outcome`](MessageBuilder::outcome) says what
+//! rehop would do with it. The package `rehop-testing` has a prelude with this and the rest: whole
+//! services in virtual time, and real brokers.
 
 mod message;
 

@@ -1,6 +1,7 @@
 //! What happens to a node: what clients send, what operators do, and the time at which something is
 //! due.
 
+use lapin::BasicProperties;
 use lapin::types::FieldTable;
 
 use crate::broker::{Broker, Timer};
@@ -161,6 +162,12 @@ impl Broker {
     /// What a queue holds.
     pub fn queue(&self, name: &str) -> Option<QueueView> {
         self.queue_names.get(name).and_then(|id| self.queues.get(id)).map(Queue::view)
+    }
+
+    /// The properties of a message that a queue holds, by its `message_id`; of several, those of
+    /// the first.
+    pub fn properties_of(&self, queue: &str, message_id: &str) -> Option<&BasicProperties> {
+        self.queue_names.get(queue).and_then(|id| self.queues.get(id))?.properties_of(message_id)
     }
 
     /// What has passed through a queue.

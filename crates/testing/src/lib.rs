@@ -1,7 +1,10 @@
-//! Real RabbitMQ brokers for tests, a small client for them, and faults.
+//! Tests of services that consume from RabbitMQ.
 //!
-//! rehop's own tests use it, and so can the tests of any service: it knows nothing of rehop. To
-//! test a handler without a broker, use `rehop::testing`.
+//! The `prelude`, a feature that is on by default, has all that a test of a service of rehop needs:
+//! one attempt, the whole service in virtual time, and the same on a real broker.
+//!
+//! The rest is real RabbitMQ brokers, a small client for them, and faults. It knows nothing of
+//! rehop, and with `default-features = false` it is all that there is.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -72,9 +75,13 @@ mod namespace;
 mod node;
 mod not_tried;
 mod ports;
+#[cfg(feature = "rehop")]
+pub mod prelude;
 mod probe;
 mod properties;
 mod proxy;
+#[cfg(feature = "rehop")]
+mod real_world;
 mod recipe;
 mod url;
 mod watchdog;
@@ -91,7 +98,13 @@ pub use not_tried::not_tried;
 pub use ports::Port;
 pub use properties::Properties;
 pub use proxy::{Proxy, ProxyConnection};
+#[cfg(feature = "rehop")]
+pub use real_world::RealWorld;
 pub use recipe::TlsListener;
+
+#[cfg(all(doctest, feature = "rehop"))]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 /// `unwrap()`, and a `main` that returns an error, print it with `Debug`. What to do next is in its
 /// text.

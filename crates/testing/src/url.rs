@@ -21,6 +21,22 @@ pub(super) fn with_address(url: &str, address: &str) -> Result<String, BrokerErr
     Ok(format!("{}{address}{}", &url[..start], &url[end..]))
 }
 
+/// The same URL with another virtual host, whose name needs no encoding.
+#[cfg(feature = "rehop")]
+pub(super) fn with_vhost(url: &str, vhost: &str) -> Result<String, BrokerError> {
+    let (_, end) = address_span(url)?;
+    let query = url[end..].find(['?', '#']).map_or("", |at| &url[end + at..]);
+    Ok(format!("{}/{vhost}{query}", &url[..end]))
+}
+
+/// The user of an AMQP URL, percent-encoded as it is there.
+#[cfg(feature = "rehop")]
+pub(super) fn user_of(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let user = authority_of(rest).rsplit_once('@').map_or("guest", |(user, _)| user);
+    user.split(':').next().unwrap_or_default()
+}
+
 /// The URL without its password, for printing.
 pub(super) fn without_password(url: &str) -> String {
     let Some(scheme) = url.find("://") else {
@@ -76,5 +92,23 @@ mod tests {
         assert_eq!(without_password("amqp://a:secret@b:1/v"), "amqp://a:***@b:1/v");
         assert_eq!(without_password("amqp://b:1/v"), "amqp://b:1/v");
         assert_eq!(without_password("secret"), "(not a URL)");
+    }
+
+    #[cfg(feature = "rehop")]
+    #[test]
+    fn a_virtual_host_takes_the_place_of_another_and_the_query_stays() {
+        use super::{user_of, with_vhost};
+        for (url, user, expected) in [
+            (
+                "amqp://guest:guest@127.0.0.1:5672/%2f",
+                "guest",
+                "amqp://guest:guest@127.0.0.1:5672/t",
+            ),
+            ("amqps://a%40b:c@host?frame_max=9", "a%40b", "amqps://a%40b:c@host/t?frame_max=9"),
+            ("amqp://host/old#x", "guest", "amqp://host/t#x"),
+        ] {
+            assert_eq!((with_vhost(url, "t").unwrap().as_str(), user_of(url)), (expected, user));
+        }
+        assert!(with_vhost("http://host", "t").is_err());
     }
 }

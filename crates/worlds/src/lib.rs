@@ -66,8 +66,11 @@
 //! itself. The tests on real brokers are there for these. That the simulated broker does what real
 //! ones do is checked by the conformance test of [`rehop_simulator`].
 
+mod assertions;
+mod attempt;
 mod check;
 mod draw;
+mod ending;
 mod network;
 mod operator;
 mod process;
@@ -78,7 +81,13 @@ mod shrink;
 mod stage;
 mod story;
 
+pub use attempt::Attempt;
+#[doc(hidden)]
+pub use attempt::{Told, rounded};
 pub use check::{Promise, Violation, check};
+pub use ending::ProcessEnd;
+#[doc(hidden)]
+pub use ending::failure_of;
 pub use network::{Conditions, OddCopy, Oddity, Process, Replayed};
 pub use record::{AttemptId, Happened, Recorded};
 pub use rehop_simulator::Version;
@@ -87,7 +96,7 @@ pub use scenario::{
     AffectedQueues, AttemptEnd, AttemptPlan, Disturbance, Fault, FaultKind, Limit, MessagePlan,
     QueuePlan, ReplayPlan, Scenario,
 };
-pub use stage::{Delivered, Fate, MessageId, ProcessEnd, Stop, World};
+pub use stage::{Delivered, Fate, MessageId, Stop, World};
 pub use story::Story;
 
 #[cfg(doctest)]

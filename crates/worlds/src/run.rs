@@ -580,7 +580,7 @@ fn existing(QueuePlan { delivery_limit, order, .. }: &QueuePlan) -> FieldTable {
 }
 
 /// A policy that limits a queue to this many messages, and has it refuse others.
-fn no_more_than(messages: u32) -> FieldTable {
+pub(crate) fn no_more_than(messages: u32) -> FieldTable {
     let mut definition = FieldTable::default();
     definition.insert("max-length".into(), AMQPValue::LongUInt(messages));
     definition.insert("overflow".into(), AMQPValue::LongString("reject-publish".into()));

@@ -1,20 +1,19 @@
 //! A world for the tests of a service: its own code and handlers, on a simulated broker, in virtual
 //! time.
 
-use std::any::Any;
 use std::cell::Cell;
 use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
-use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use futures_util::FutureExt;
 use lapin::BasicProperties;
 use lapin::types::ShortString;
+use rehop::Outcome;
+use rehop::internals::at_rest;
 use rehop::internals::dial::dialing;
 use rehop::internals::{Seeded, SimulatedDate};
 use rehop_simulator::{Alarm, Broker, QueueView, Time, Version};
@@ -23,6 +22,8 @@ use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
+use crate::attempt::{Attempt, Told};
+use crate::ending::{ProcessEnd, failure_of};
 use crate::network::{Arrival, Conditions, Dialer, Network, Process};
 use crate::run::BEGINNING;
 
@@ -69,7 +70,11 @@ pub struct World {
     network: Network,
     version: Version,
     processes: Vec<Running>,
-    published: u64,
+    /// Each message, when it was published, and to which queue.
+    published: Vec<(MessageId, Time, String)>,
+    pub(crate) told: Told,
+    /// Queues that a test has limited.
+    limited: Vec<String>,
     _alone: Alone,
     _seeded: Seeded,
     _dated: SimulatedDate,
@@ -80,7 +85,8 @@ pub struct World {
 #[derive(Debug)]
 pub struct Stop(oneshot::Receiver<()>);
 
-/// A message that the test published, by its `message_id`.
+/// A message, by its `message_id`: one that the test published or, with [`From`], one that a service
+/// did.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct MessageId(String);
 
@@ -88,6 +94,12 @@ impl MessageId {
     /// The `message_id`, as handlers see it.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+impl From<&str> for MessageId {
+    fn from(id: &str) -> Self {
+        Self(id.to_owned())
     }
 }
 
@@ -117,28 +129,6 @@ struct Running {
     stop: Option<oneshot::Sender<()>>,
     /// Once its future has ended: how it failed, if it did.
     ended: Arc<OnceLock<Option<String>>>,
-}
-
-/// What the future of a process may end with: nothing, or a result, whose error the world reports.
-pub trait ProcessEnd: Send + 'static {
-    /// Why the process failed, if it did.
-    fn error(self) -> Option<String>;
-}
-
-impl ProcessEnd for () {
-    fn error(self) -> Option<String> {
-        None
-    }
-}
-
-impl<T, E> ProcessEnd for Result<T, E>
-where
-    T: Send + 'static,
-    E: fmt::Debug + Send + 'static,
-{
-    fn error(self) -> Option<String> {
-        self.err().map(|error| format!("{error:?}"))
-    }
 }
 
 /// The user by which a world publishes.
@@ -185,7 +175,9 @@ impl World {
             network,
             version,
             processes: Vec::new(),
-            published: 0,
+            published: Vec::new(),
+            told: Told::default(),
+            limited: Vec::new(),
             _alone: alone,
             _seeded: seeded,
             _dated: dated,
@@ -202,16 +194,15 @@ impl World {
         R: Future<Output: ProcessEnd> + Send + 'static,
     {
         let id = Process(u32::try_from(self.processes.len()).unwrap_or(u32::MAX - 1) + 1);
-        let (sender, receiver) = oneshot::channel();
+        let (sender, stop) = Stop::channel();
         let dialer =
             Arc::new(Dialer { network: self.network.clone(), process: id, user: USER.to_owned() });
-        let running = process(Stop(receiver));
+        let running = process(stop);
         let (network, ended) = (self.network.clone(), Arc::new(OnceLock::new()));
-        let told = ended.clone();
+        let (how, told, clock) = (ended.clone(), self.told.clone(), self.network.clone());
         let task = self.runtime.spawn(async move {
-            let end = AssertUnwindSafe(dialing(dialer, running)).catch_unwind().await;
-            let error = end.map_or_else(|panic| Some(text_of(&*panic)), ProcessEnd::error);
-            let _ = told.set(error);
+            let running = told.of(id, move || clock.now(), dialing(dialer, running));
+            let _ = how.set(failure_of(running).await);
             // What it has left behind does nothing any more.
             network.kill(id);
         });
@@ -244,8 +235,8 @@ impl World {
     ///
     /// # Panics
     ///
-    /// When nobody declares the queue within a minute, and when the broker is stopped or has an
-    /// alarm: it would not take the message.
+    /// When nobody declares the queue within a minute, and when the broker is stopped, has an alarm,
+    /// or the queue has a [limit](Self::limit): it might not take the message.
     pub fn publish_raw(
         &mut self,
         queue: &str,
@@ -255,6 +246,10 @@ impl World {
         assert!(
             self.on_broker(|broker, _| broker.takes_messages()),
             "the broker takes no message while it is stopped or has an alarm: publish before that, or after it"
+        );
+        assert!(
+            !self.limited.iter().any(|limited| limited == queue),
+            "{queue:?} has a limit and may refuse the message: publish before that, or lift it"
         );
         for _ in 0..600 {
             if self.on_broker(|broker, _| broker.queue(queue).is_some()) {
@@ -267,12 +262,13 @@ impl World {
             "there is no queue {queue:?}: start a service that consumes it{}",
             self.failures()
         );
-        self.published += 1;
         let given = properties.message_id().as_ref().map(ToString::to_string);
-        let id = given.unwrap_or_else(|| self.published.to_string());
+        let id = given.unwrap_or_else(|| (self.published.len() + 1).to_string());
         let properties = properties.with_message_id(name(&id));
         self.on_network(|network| network.publish(ITSELF, name(queue), properties, body.into()));
-        MessageId(id)
+        let id = MessageId(id);
+        self.published.push((id.clone(), self.now(), queue.to_owned()));
+        id
     }
 
     /// Lets this time pass.
@@ -326,7 +322,7 @@ impl World {
     }
 
     /// The errors of all processes that have failed, to follow another text.
-    fn failures(&self) -> String {
+    pub(crate) fn failures(&self) -> String {
         let failed = self.processes.iter().filter_map(|running| {
             let error = self.error(running.process)?;
             Some(format!("; process {} ended: {error}", running.process.0))
@@ -361,6 +357,18 @@ impl World {
     /// The alarm is over.
     pub fn clear_alarm(&mut self) {
         self.on_broker(|broker, now| broker.set_alarm(now, None));
+    }
+
+    /// A full queue: a policy limits the queue to this many messages, and lets it refuse others,
+    /// with `overflow: reject-publish`. `None` lifts the limit.
+    ///
+    /// As in RabbitMQ, a quorum queue takes one message more than its limit before it refuses the
+    /// next.
+    pub fn limit(&mut self, queue: &str, messages: Option<u32>) {
+        let policy = messages.map(crate::run::no_more_than);
+        self.on_broker(|broker, now| broker.set_policy(now, queue, policy));
+        self.limited.retain(|limited| limited != queue);
+        self.limited.extend(messages.map(|_| queue.to_owned()));
     }
 
     /// The time since the world began.
@@ -401,6 +409,53 @@ impl World {
             .collect()
     }
 
+    /// The attempts at a message so far, in the order in which they began.
+    ///
+    /// Unlike [`deliveries`](Self::deliveries), these are runs of its handler.
+    pub fn attempts(&self, message: &MessageId) -> Vec<Attempt> {
+        self.told.attempts(&message.0)
+    }
+
+    /// The last outcome of a message that its service has settled: of an attempt, or of a message
+    /// that had expired before one. A message that the broker has parked keeps its outcome before
+    /// that.
+    pub fn outcome(&self, message: &MessageId) -> Option<Outcome> {
+        self.told.outcome(&message.0)
+    }
+
+    /// When a message was published, and to which queue.
+    pub(crate) fn published(&self, message: &MessageId) -> Option<(Time, &str)> {
+        let of = |(id, ..): &&(MessageId, Time, String)| id == message;
+        self.published.iter().find(of).map(|(_, at, queue)| (*at, queue.as_str()))
+    }
+
+    /// The messages that have come to no end.
+    pub(crate) fn unsettled(&self) -> Vec<MessageId> {
+        let is_moving = |id: &MessageId| match self.fate(id) {
+            Fate::In(queue) => !crate::run::is_final(&queue),
+            Fate::Gone => false,
+        };
+        let published = self.published.iter().map(|(id, ..)| id.clone());
+        published.filter(is_moving).collect()
+    }
+
+    /// Why a message is parked, if it is: a [`Reason`](rehop::Reason) in words, the broker's own
+    /// word such as `delivery_limit`, or `unknown`.
+    pub fn parked_for(&self, message: &MessageId) -> Option<String> {
+        let Fate::In(parked) = self.fate(message) else { return None };
+        let queue = parked.strip_suffix(".parked")?;
+        let at_rest = self.on_broker(|broker, _| {
+            broker
+                .properties_of(&parked, &message.0)
+                .map(|properties| at_rest::read(properties, ""))
+        })?;
+        let death = at_rest.deaths.first();
+        // What the broker has moved from the work queue keeps the headers of its last wait.
+        let by_broker = death.filter(|death| death.queue == queue).map(|death| &death.reason);
+        let reason = by_broker.or(at_rest.reason.as_ref()).or(death.map(|death| &death.reason));
+        Some(reason.map_or_else(|| "unknown".to_owned(), String::clone))
+    }
+
     /// With the world's clock.
     fn on_network<T>(&self, act: impl FnOnce(&Network) -> T) -> T {
         let _entered = self.runtime.enter();
@@ -422,15 +477,6 @@ fn name(text: &str) -> ShortString {
         .unwrap_or_else(|_| panic!("a name has at most 255 bytes, unlike {text:?}"))
 }
 
-/// What a panic said.
-fn text_of(panic: &(dyn Any + Send)) -> String {
-    let text = panic
-        .downcast_ref::<String>()
-        .map(String::as_str)
-        .or_else(|| panic.downcast_ref::<&str>().copied());
-    format!("it panicked: {}", text.unwrap_or("without a text"))
-}
-
 fn is_empty(view: &QueueView) -> bool {
     view.messages().next().is_none()
 }
@@ -446,6 +492,15 @@ impl fmt::Debug for World {
             .field("version", &self.version)
             .field("errors", &errors)
             .finish_non_exhaustive()
+    }
+}
+
+impl Stop {
+    /// What asks a process to stop, and what the process gets.
+    #[doc(hidden)]
+    pub fn channel() -> (oneshot::Sender<()>, Self) {
+        let (sender, receiver) = oneshot::channel();
+        (sender, Self(receiver))
     }
 }
 

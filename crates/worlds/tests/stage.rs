@@ -511,3 +511,116 @@ fn an_ordered_queue_that_is_paused_gives_all_back_and_goes_on_in_its_order() {
         log.iter().map(|line| line.split_once(' ').unwrap().0.parse().unwrap()).collect();
     assert_eq!(numbers, (0..30).collect::<Vec<_>>());
 }
+
+/// A service whose handler fails at every message.
+async fn never(stop: Stop) -> Result<(), rehop::Error> {
+    let fail = |_: Message<u32>| async { Err(Failure::transient("no card service")) };
+    let service = rehop::Service::new(&settings()).consumer("orders", fail);
+    service.with_graceful_shutdown(stop).await.map(drop)
+}
+
+/// The text of the assertion that fails.
+fn refuted(assertion: impl FnOnce()) -> String {
+    let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(assertion)).unwrap_err();
+    *panic.downcast::<String>().unwrap()
+}
+
+#[test]
+fn an_assertion_that_fails_tells_the_whole_history() {
+    let mut world = World::new(8);
+    world.start(never);
+    let order = world.publish("orders", &1);
+    let early = refuted(|| world.assert_settles(secs(100)));
+    assert!(early.starts_with("not settled within 100s:\nmessage 1:\n"), "{early}");
+    assert!(early.ends_with("now: in rehop.wait.3600000; delivered 2 times"), "{early}");
+    world.assert_settles(secs(2 * 3600));
+    world.assert_parked(&order, Reason::Exhausted);
+    world.assert_attempts(&order, 3);
+    world.assert_waited(&order, &[secs(60), secs(3_600)]);
+    let text = refuted(|| world.assert_handled(&order));
+    let lines: Vec<_> = text.lines().map(|line| line.trim_start()).collect();
+    assert_eq!(lines[..2], ["message 1 was not handled", "message 1:"], "{text}");
+    assert!(lines[2].ends_with("  published to orders"), "{text}");
+    for (line, outcome) in
+        [(3, "1 in process 1, waits 60s"), (5, "3 in process 1, parked: exhausted")]
+    {
+        let end = format!("attempt {outcome} (transient: no card service)");
+        assert!(lines[line].ends_with(&end), "{text}");
+    }
+    assert!(
+        lines[6].ends_with("now: in orders.parked, for exhausted; delivered 3 times"),
+        "{text}"
+    );
+    for (text, but) in [
+        (
+            refuted(|| world.assert_parked(&order, Reason::Expired)),
+            "was not parked for expired, but for exhausted",
+        ),
+        (
+            refuted(|| world.assert_discarded(&order, Reason::Expired)),
+            "was not discarded for expired",
+        ),
+        (refuted(|| world.assert_in(&order, "orders")), "is not in orders"),
+        (refuted(|| world.assert_attempts(&order, 2)), "had 3 attempts instead of 2"),
+    ] {
+        assert!(text.starts_with(&format!("message 1 {but}\nmessage 1:\n")), "{text}");
+    }
+    let waits = refuted(|| world.assert_waited(&order, &[secs(60), secs(600)]));
+    assert!(waits.contains("waited [60") && waits.contains("instead of [60s, 600s]"), "{waits}");
+}
+
+#[test]
+fn a_message_that_kills_its_process_each_time_is_parked_by_the_broker() {
+    let mut world = World::new(9);
+    let mut process = world.start(|stop| forgetful(Log::default(), stop));
+    let order = world.publish("orders", &1);
+    for _ in 0..40 {
+        world.pass(Duration::from_millis(500));
+        world.kill(process);
+        process = world.start(|stop| forgetful(Log::default(), stop));
+    }
+    world.assert_settles(secs(60));
+    world.assert_parked(&order, "delivery_limit");
+    let attempts = world.attempts(&order);
+    assert!(attempts.iter().all(|attempt| attempt.outcome.is_none()), "{}", world.history(&order));
+}
+
+#[test]
+fn a_message_stays_in_its_queue_while_the_parked_queue_is_full() {
+    let mut world = World::new(10);
+    world.start(never);
+    let [first, second] = [1, 2].map(|order| world.publish("orders", &order));
+    world.pass(secs(1));
+    world.limit("orders.parked", Some(0));
+    world.pass(secs(2 * 3600));
+    // The queue takes one message more than its limit.
+    world.assert_parked(&first, Reason::Exhausted);
+    world.assert_in(&second, "orders");
+    world.limit("orders.parked", None);
+    world.assert_settles(secs(3600));
+    // The service has rejected what it could not copy, so the broker has parked it.
+    world.assert_parked(&second, "rejected");
+}
+
+#[test]
+fn messages_are_in_order_only_if_each_ends_before_the_next_begins() {
+    let mut world = World::new(11);
+    let mut settings = settings();
+    settings.queue_mut("orders").consume.order = Some(Order::Queue);
+    let retry = &mut settings.queue_mut("orders").retry;
+    retry.strategy = Some(WaitStrategy::InProcess);
+    retry.delays = Some(Backoff::List(vec![secs(10)]));
+    world.start(|stop| async move {
+        let charge = |order: Message<u32>| async move {
+            if order.attempt() == 1 { Err(Failure::transient("no")) } else { Ok(()) }
+        };
+        rehop::Service::new(&settings).consumer("orders", charge).with_graceful_shutdown(stop).await
+    });
+    let orders = [1, 2, 3].map(|order| world.publish("orders", &order));
+    world.assert_settles(secs(3600));
+    orders.iter().for_each(|order| world.assert_handled(order));
+    world.assert_in_order(&orders);
+    let [first, second, third] = orders;
+    let text = refuted(|| world.assert_in_order(&[first, third, second]));
+    assert!(text.starts_with("message 3 did not end before 2 began\nmessage 3:\n"), "{text}");
+}

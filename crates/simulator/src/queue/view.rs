@@ -1,5 +1,7 @@
 //! What a queue holds, as an operator sees it.
 
+use lapin::BasicProperties;
+
 use super::{Entry, Queue};
 
 /// What a queue holds, as the management API shows it.
@@ -33,6 +35,17 @@ impl QueueView {
 }
 
 impl Queue {
+    /// The properties of the first message of this `message_id` that the queue holds.
+    pub(crate) fn properties_of(&self, id: &str) -> Option<&BasicProperties> {
+        let returned = self.returns.iter().chain(self.backlog.iter());
+        let kept = returned.chain(self.consumers.held()).chain(self.discards.iter());
+        let mut properties =
+            kept.chain(self.delayed.entries.values()).map(|entry| &*entry.message.properties);
+        properties.find(|properties| {
+            properties.message_id().as_ref().is_some_and(|found| found.as_str() == id)
+        })
+    }
+
     /// What the management API shows.
     pub(crate) fn view(&self) -> QueueView {
         QueueView {
