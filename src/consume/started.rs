@@ -23,20 +23,6 @@ pub(crate) struct Started {
     pub(crate) span: ProcessSpan,
 }
 
-impl Started {
-    /// Tells a test, if it runs in one, that the handler begins, or of an outcome.
-    pub(crate) fn tell(&self, outcome: Option<Outcome>, failure: Option<&Failure>) {
-        let Taken { context, delivery, .. } = &*self.taken;
-        let Some(onlooker) = &context.onlooker else { return };
-        onlooker(&Sighting {
-            message_id: delivery.properties.message_id().as_ref().map(|id| id.as_str()),
-            attempt: delivery.ledger.attempt(),
-            outcome,
-            failure,
-        });
-    }
-}
-
 /// Continues the chain's trace and opens the span of an attempt. If the delivery may have killed
 /// processes before, first exports what is known: this process may not live to do so later.
 pub(crate) async fn start(mut taken: Box<Taken>) -> Started {
@@ -71,6 +57,18 @@ impl Started {
         context.metrics.operated(operation, took, error_type);
         context.tracer.settled(chain, span, (operation, outcome), took, error_type);
         if is_lost { Err(GivenUp::ChannelClosed) } else { Ok(outcome) }
+    }
+
+    /// Tells a test, if it runs in one, that the handler begins, or of an outcome.
+    pub(crate) fn tell(&self, outcome: Option<Outcome>, failure: Option<&Failure>) {
+        let Taken { context, delivery, .. } = &*self.taken;
+        let Some(onlooker) = &context.onlooker else { return };
+        onlooker(&Sighting {
+            message_id: delivery.properties.message_id().as_ref().map(|id| id.as_str()),
+            attempt: delivery.ledger.attempt(),
+            outcome,
+            failure,
+        });
     }
 }
 
