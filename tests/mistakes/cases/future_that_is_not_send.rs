@@ -1,4 +1,4 @@
-// says: is not `Send`
+// says: `Send`
 // says: Rc<
 use std::rc::Rc;
 

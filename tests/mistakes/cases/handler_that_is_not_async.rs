@@ -1,4 +1,4 @@
-// says: `Result<(), Failure>` is not a future
+// says: future
 use rehop::{Failure, Message, Service};
 
 fn charge(_: Message<u64>) -> Result<(), Failure> {

@@ -1,4 +1,4 @@
-// says: Result<(), _>
+// says: Result<(),
 use rehop::{Message, Service};
 
 async fn charge(_: Message<u64>) {}

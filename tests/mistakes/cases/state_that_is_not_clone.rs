@@ -1,4 +1,4 @@
-// says: Pool: Clone
+// says: Clone
 use rehop::{Failure, Message, Service, with_state};
 
 struct Pool;
