@@ -235,6 +235,7 @@ mod tests {
         }
     }
 
+    #[cfg(all(feature = "anyhow", feature = "eyre"))]
     #[derive(Debug, thiserror::Error)]
     #[error("a library's error")]
     struct Outer(#[source] OrderError);
