@@ -1,9 +1,9 @@
 //! What the compiler says of a mistake leads to the remedy.
 //!
 //! Each file of `cases/` is a program with one mistake. Its first lines, `// says: …`, quote what the
-//! message has to contain: words of rehop or, where the compiler's own message is good, a word that it
-//! cannot do without. So the test passes on any version of the compiler. A file without such a line
-//! has to compile.
+//! message has to contain: words of rehop or, where the compiler's own message is good, a word that
+//! it cannot do without. So the test passes on any version of the compiler. A file without such a
+//! line has to compile.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic, and so may its helpers")]
 
