@@ -45,6 +45,12 @@ pub use gzip::Gzip;
 /// ```
 ///
 /// A panic of a decoder is caught, and its message is parked, too.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not decode bodies to `{T}`",
+    label = "does not decode to `{T}`",
+    note = "`Json`, the default, decodes to types with `#[derive(serde::Deserialize)]` that own what they hold",
+    note = "`Raw` decodes to `Bytes`, `Vec<u8>` and `String`: `Consumer::new(queue, handler).decode(rehop::Raw)`"
+)]
 pub trait Decode<T>: Send + Sync + 'static {
     /// Decodes one body.
     ///
@@ -71,6 +77,8 @@ impl DecodeError {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Json;
 
+// A type that serde does not know would be reported with a list of those that it knows.
+#[diagnostic::do_not_recommend]
 impl<T: DeserializeOwned> Decode<T> for Json {
     /// The error says what is wrong with the body, and where. serde's own text may quote the body,
     /// so it is not used.

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use cause::Cause;
 pub(crate) use cause::NameClass;
+use classify::AnyError;
 pub use classify::{Classify, Verdict};
 pub(crate) use classify::{VerdictOf, verdict_of};
 
@@ -277,7 +278,9 @@ impl Failure {
     }
 }
 
-impl<E: Into<Box<dyn Error + Send + Sync>> + 'static> From<E> for Failure {
+/// Every error that is `Send`, `Sync` and `'static`, and text. An error type of your own says by
+/// [`Classify`] what becomes of the message, not by a conversion of its own.
+impl<E: AnyError + 'static> From<E> for Failure {
     fn from(error: E) -> Self {
         Self::with_cause(Kind::Unclassified, class::of_type::<E>("error"), Cause::of(error))
     }

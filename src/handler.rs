@@ -1,6 +1,7 @@
 //! Handlers, and how one is called when its types are erased.
 
 mod failure_event;
+mod function;
 #[cfg(feature = "tower")]
 mod layered;
 mod state;
@@ -18,6 +19,7 @@ use crate::failure::{Failure, NameClass, VerdictOf};
 use crate::message::{Delivery, Encoded, Message, Source};
 pub use failure_event::FailureEvent;
 pub(crate) use failure_event::OnFailure;
+use function::HandlerFunction;
 #[cfg(feature = "tower")]
 pub use layered::{HandlerError, HandlerService, layered};
 pub use state::with_state;
@@ -65,8 +67,9 @@ pub use state::with_state;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not handle a `Message<{T}>`",
     label = "not a handler",
-    note = "a handler is an async function from a `Message<T>` to a `Result<(), E>` whose error converts into a `Failure`",
-    note = "a function that also takes a state becomes a handler by `rehop::with_state(state, function)`"
+    note = "a handler takes a `Message`: `async fn handle(message: Message<Body>) -> Result<(), Failure>`",
+    note = "if it also takes a state, pass `rehop::with_state(state, handle)` in its place",
+    note = "if it takes a body, let it take a `Message` of the body's type: `message.body` is the body"
 )]
 pub trait Handler<T>: Send + Sync + 'static {
     /// Handles one message. `Ok` acks it; see [`Failure`] for the rest.
@@ -75,7 +78,7 @@ pub trait Handler<T>: Send + Sync + 'static {
 
 impl<T, F, R, E> Handler<T> for F
 where
-    F: Fn(Message<T>) -> R + Send + Sync + 'static,
+    F: HandlerFunction<T, R> + Fn(Message<T>) -> R + Send + Sync + 'static,
     R: Future<Output = Result<(), E>> + Send,
     E: Into<Failure>,
 {

@@ -10,7 +10,6 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Fuse, try_join};
 use lapin::types::ShortString;
-use serde::de::DeserializeOwned;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -28,7 +27,7 @@ use crate::consume::receipts::Receipts;
 use crate::consume::summary::{LiveSummary, Summary};
 use crate::consume::work_queue::WorkQueue;
 use crate::consumer::{AnyConsumer, Consumer, Defaults, check_classes};
-use crate::decode::Decode;
+use crate::decode::{Decode, Json};
 use crate::error::Error;
 use crate::handle::{Controls, EndsOnDrop, ServiceHandle};
 use crate::handler::{AnyHandler, Handler};
@@ -113,11 +112,13 @@ impl Service {
         }
     }
 
-    /// Consumes a queue as the settings say. Bodies are JSON.
+    /// Consumes a queue as the settings say. Bodies are JSON, of any type that is
+    /// [`DeserializeOwned`](serde::de::DeserializeOwned).
     pub fn consumer<T, H>(self, queue: impl Into<String>, handler: H) -> Self
     where
-        T: DeserializeOwned + Send + 'static,
+        T: Send + 'static,
         H: Handler<T>,
+        Json: Decode<T>,
     {
         self.with_consumer(Consumer::new(queue, handler))
     }

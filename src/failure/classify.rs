@@ -131,6 +131,21 @@ impl Verdict {
     }
 }
 
+/// An error that converts into a [`Failure`]. The compiler reports this bound with the text below,
+/// where that of the standard library's conversion would explain only `Box`. It also quotes the path
+/// of this trait to those who write a conversion of their own for an error, and the path leads to
+/// [`Classify`].
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not convert into a `Failure`",
+    label = "a `Failure` is made from an `Error + Send + Sync`, such as `Box<dyn Error + Send + Sync>`",
+    note = "in place of `Box<dyn Error>`, return `Failure` or `Box<dyn Error + Send + Sync>`",
+    note = "an error of your own converts if it implements `std::error::Error`"
+)]
+pub trait AnyError: Into<Box<dyn Error + Send + Sync>> {}
+
+#[diagnostic::do_not_recommend]
+impl<E: Into<Box<dyn Error + Send + Sync>>> AnyError for E {}
+
 /// What an error of a type that the service has named says. `None`: it is of another type.
 pub(crate) type VerdictOf = fn(&(dyn Error + 'static)) -> Option<Said>;
 
@@ -220,6 +235,7 @@ mod tests {
         }
     }
 
+    #[cfg(all(feature = "anyhow", feature = "eyre"))]
     #[derive(Debug, thiserror::Error)]
     #[error("a library's error")]
     struct Outer(#[source] OrderError);

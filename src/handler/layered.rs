@@ -52,12 +52,23 @@ where
     T: Send + 'static,
     H: Handler<T>,
     L: Layer<HandlerService<H>>,
-    L::Service: Service<Message<T>, Response = ()> + Clone + Send + 'static,
+    L::Service: Service<Message<T>, Response = ()> + ClonedPerMessage + Send + 'static,
     <L::Service as Service<Message<T>>>::Error: Into<Box<dyn Error + Send + Sync>>,
     <L::Service as Service<Message<T>>>::Future: Send,
 {
     Layered(Mutex::new(layer.layer(HandlerService(Arc::new(handler)))))
 }
+
+/// [`Clone`], which explains itself where it is missing.
+#[diagnostic::on_unimplemented(
+    message = "the layered service `{Self}` cannot be cloned",
+    label = "the service of this layer is not `Clone`",
+    note = "it is cloned for each message, so put a buffer around it: `ServiceBuilder::new().buffer(100).layer(layer)`"
+)]
+pub trait ClonedPerMessage: Clone {}
+
+#[diagnostic::do_not_recommend]
+impl<S: Clone> ClonedPerMessage for S {}
 
 /// A service is cloned from here for each message; the lock makes one that is not `Sync` usable.
 struct Layered<S>(Mutex<S>);
@@ -65,7 +76,7 @@ struct Layered<S>(Mutex<S>);
 impl<T, S> Handler<T> for Layered<S>
 where
     T: Send + 'static,
-    S: Service<Message<T>, Response = ()> + Clone + Send + 'static,
+    S: Service<Message<T>, Response = ()> + ClonedPerMessage + Send + 'static,
     S::Error: Into<Box<dyn Error + Send + Sync>>,
     S::Future: Send,
 {

@@ -1,0 +1,11 @@
+// says: does not handle a `Message<
+// says: async fn handle(message: Message<Body>) -> Result<(), Failure>
+use rehop::{Failure, Service};
+
+async fn charge() -> Result<(), Failure> {
+    Ok(())
+}
+
+pub fn run(service: Service) -> Service {
+    service.consumer("orders", charge)
+}
