@@ -107,6 +107,7 @@ mod tests {
         let order = world.publish("shipping", &"seven");
         world.assert_settles(HOUR);
         world.assert_parked(&order, Reason::Undecodable);
+        world.assert_attempts(&order, 0);
     }
 
     #[test]
@@ -171,6 +172,6 @@ mod tests {
             [world.publish("shipping", &7).await, world.publish("shipping", &0).await];
         world.assert_handled(&good).await;
         world.assert_parked(&bad, Reason::Permanent).await;
-        world.stop().await;
+        world.finish().await;
     }
 }

@@ -44,7 +44,6 @@ async fn attempt(taken: Box<Taken>, slot: &Slot) -> Option<(Box<Taken>, Instant)
     let decided = match decide_before(&started) {
         Some(decided) => decided,
         None => {
-            started.tell(None, None);
             let handled = handle(&started).await;
             decide(&started, handled)
         }

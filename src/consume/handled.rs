@@ -20,7 +20,10 @@ use crate::telemetry::handler_span::handler_span;
 pub(crate) async fn handle(started: &Started) -> Result<(), Failure> {
     let Taken { context, delivery, .. } = &*started.taken;
     match context.handler.prepare(delivery, &context.source) {
-        Ok(handler) => run(started, handler).await,
+        Ok(handler) => {
+            started.tell(None, None);
+            run(started, handler).await
+        }
         Err(error) => Err(Failure::undecodable(&error)),
     }
 }

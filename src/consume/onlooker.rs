@@ -12,6 +12,8 @@ pub(crate) type Onlooker = Arc<dyn Fn(&Sighting<'_>) + Send + Sync>;
 /// A handler begins, or what becomes of a delivery is settled.
 #[derive(Debug, Clone, Copy)]
 pub struct Sighting<'a> {
+    /// The queue that the message was consumed from.
+    pub queue: &'a str,
     pub message_id: Option<&'a str>,
     /// The number of the attempt, from 1.
     pub attempt: u32,

@@ -64,6 +64,7 @@ impl Started {
         let Taken { context, delivery, .. } = &*self.taken;
         let Some(onlooker) = &context.onlooker else { return };
         onlooker(&Sighting {
+            queue: &context.config.queue,
             message_id: delivery.properties.message_id().as_ref().map(|id| id.as_str()),
             attempt: delivery.ledger.attempt(),
             outcome,

@@ -76,13 +76,14 @@ pub fn message<T>(body: T) -> MessageBuilder<T> {
         errors: Vec::new(),
         handler_timeout: HANDLER_TIMEOUT,
         shutdown: Shutdown::new(GRACE),
-        judges: Vec::new(),
+        error_types: Vec::new(),
     }
 }
 
-/// A message for a test, started by [`message`].
+/// A message for a test, started by [`message`]. It does nothing until [`build`](Self::build) or
+/// [`outcome`](Self::outcome).
 #[derive(Debug, Clone)]
-#[must_use = "it becomes a message by build()"]
+#[must_use = "it does nothing until `build()` or `outcome()`"]
 pub struct MessageBuilder<T> {
     body: T,
     raw_body: Bytes,
@@ -97,7 +98,7 @@ pub struct MessageBuilder<T> {
     errors: Vec<ErrorRecord>,
     handler_timeout: Duration,
     shutdown: Shutdown,
-    judges: Vec<VerdictOf>,
+    error_types: Vec<VerdictOf>,
 }
 
 impl<T> MessageBuilder<T> {
@@ -250,7 +251,7 @@ impl<T> MessageBuilder<T> {
     /// [`Service::errors`](crate::Service::errors) does. For [`outcome`](Self::outcome); each call
     /// adds a type.
     pub fn errors<E: Classify>(mut self) -> Self {
-        self.judges.push(verdict_of::<E>);
+        self.error_types.push(verdict_of::<E>);
         self
     }
 
@@ -292,7 +293,7 @@ impl<T> MessageBuilder<T> {
     /// Outside a Tokio runtime with a timer, as `#[tokio::test]` provides it.
     pub async fn outcome(self, handler: impl Handler<T>) -> Outcome {
         let (policy, limit) = (self.policy.clone(), self.handler_timeout);
-        let judges = self.judges.clone();
+        let error_types = self.error_types.clone();
         let (body, delivery, source) = self.parts();
         if let Some(outcome) = policy.outcome_before(&delivery) {
             return outcome;
@@ -300,7 +301,7 @@ impl<T> MessageBuilder<T> {
         let message = Message::new(body, delivery.clone(), source);
         // A handler that is no async function may panic before there is a future.
         let result = caught(async { handler.handle(message).await }, limit).await;
-        policy.outcome_after(&delivery, &result.map_err(|failure| failure.judged(&judges)))
+        policy.outcome_after(&delivery, &result.map_err(|failure| failure.judged(&error_types)))
     }
 
     /// The delivery of this message, at this time.

@@ -48,10 +48,14 @@
 //!
 //! # What is left behind
 //!
-//! Nothing. A small shell process reads from a pipe that the test process holds open. When the test
+//! Of a broker that the tests started, nothing. A small shell process reads from a pipe that the test process holds open. When the test
 //! process ends, even by SIGKILL, the pipe closes and the shell removes the container, or kills the
 //! node and deletes its directory. This is also what makes [`Broker::shared`] possible, because
 //! Rust does not drop statics.
+//!
+//! On a broker that ran already, what tests declare stays until they delete it. `RealWorld::finish`
+//! deletes the world's virtual host, also if it then panics; a test that fails before that leaves
+//! it behind, under a name that begins with `t-`.
 //!
 //! # Faults
 //!

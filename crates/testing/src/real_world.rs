@@ -6,16 +6,18 @@ use std::panic::Location;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use lapin::BasicProperties;
+use lapin::types::ShortString;
 use rehop::settings::Secret;
 use rehop::{Outcome, Settings};
-use rehop_worlds::{MessageId, Process, ProcessEnd, Stop, Told, failure_of, rounded};
+use rehop_worlds::{AttemptLog, MessageId, Process, ProcessEnd, Stop, failure_of, rounded};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::url::{user_of, with_vhost};
-use crate::{Broker, BrokerError, Client, ClientError, Namespace, Publish, Received, eventually};
+use crate::{Broker, BrokerError, Client, ClientError, Namespace, NotInTime, Received, eventually};
 
 /// How long an assertion waits for what it asserts.
 const WITHIN: Duration = Duration::from_secs(60);
@@ -42,12 +44,15 @@ const WITHIN: Duration = Duration::from_secs(60);
 /// world.start(Settings::default(), serve);
 /// let order = world.publish("orders", &0).await;
 /// world.assert_parked(&order, Reason::Permanent).await;
-/// world.stop().await;
+/// world.finish().await;
 /// # }
 /// ```
 ///
-/// The broker needs its management API, by which the virtual host is made. [`stop`](Self::stop)
-/// deletes it; after a test that fails, it is there for as long as the broker.
+/// A service has to run in the future that [`start`](Self::start) gets. One that this future spawns
+/// in a task of its own serves its queues, but the world sees none of its attempts.
+///
+/// The broker needs its management API, by which the virtual host is made. [`finish`](Self::finish)
+/// deletes it. After a test that fails before that, it is there for as long as the broker.
 pub struct RealWorld {
     broker: &'static Broker,
     vhost: String,
@@ -55,7 +60,7 @@ pub struct RealWorld {
     client: Client,
     began: Instant,
     processes: Vec<Running>,
-    told: Told,
+    told: AttemptLog,
     /// Each message, with its queue.
     published: HashMap<MessageId, String>,
     /// What assertions have taken out of parked queues, by its queue.
@@ -104,14 +109,20 @@ impl RealWorld {
             url,
             began: Instant::now(),
             processes: Vec::new(),
-            told: Told::default(),
+            told: AttemptLog::default(),
             published: HashMap::new(),
             taken: Vec::new(),
         })
     }
 
     /// Starts a process. It gets these settings with the URL of this world in place of theirs, and
-    /// what asks it to stop.
+    /// what asks it to stop. A service has to run in this future:
+    /// [one in a task of its own](Self) is not seen.
+    ///
+    /// # Panics
+    ///
+    /// Outside a Tokio runtime.
+    #[track_caller]
     pub fn start<F, R>(&mut self, mut settings: Settings, process: F) -> Process
     where
         F: FnOnce(Settings, Stop) -> R,
@@ -135,25 +146,53 @@ impl RealWorld {
     ///
     /// # Panics
     ///
-    /// When nobody declares the queue within a minute, or the message is no JSON.
+    /// When the message cannot be serialized as JSON, and as [`publish_raw`](Self::publish_raw).
     pub async fn publish(&mut self, queue: &str, message: &impl Serialize) -> MessageId {
-        let body = serde_json::to_value(message)
-            .unwrap_or_else(|error| panic!("the message is no JSON: {error}"));
-        let id = format!("{}-{}", self.vhost, self.published.len() + 1);
-        let publish = Publish::to_queue(queue).json(&body).message_id(&id);
+        let body = serde_json::to_vec(message)
+            .unwrap_or_else(|error| panic!("the message cannot be serialized as JSON: {error}"));
+        let properties = BasicProperties::default()
+            .with_content_type(ShortString::from("application/json"))
+            .with_delivery_mode(2);
+        self.publish_raw(queue, properties, body).await
+    }
+
+    /// The same with any body and any properties, as another program may publish. If the properties
+    /// have no `message_id`, it gets one.
+    ///
+    /// # Panics
+    ///
+    /// When nobody declares the queue within a minute, or the test has already published a message
+    /// with this `message_id`.
+    pub async fn publish_raw(
+        &mut self,
+        queue: &str,
+        properties: BasicProperties,
+        body: impl Into<Vec<u8>>,
+    ) -> MessageId {
+        let given = properties.message_id().as_ref().map(ToString::to_string);
+        let number = self.published.len() + 1;
+        let text = given.unwrap_or_else(|| format!("{}-{number}", self.vhost));
+        let id = MessageId::from(text.as_str());
+        assert!(
+            !self.published.contains_key(&id),
+            "the test has already published a message with the message_id {text:?}"
+        );
+        let properties = properties.with_message_id(ShortString::from(text));
+        let body: Vec<u8> = body.into();
         let published = eventually(WITHIN, "a queue takes the message", async || {
-            let published = self.client.publish(publish.clone()).await.map(|()| true);
+            let published = self.client.publish_raw("", queue, &body, properties.clone(), true);
+            let published = published.await.map(|()| true);
             published.map_err(|error| format!("{error}{}", self.failures()))
         });
         if let Err(error) = published.await {
             panic!("the message was not published: {error}");
         }
-        let id = MessageId::from(id.as_str());
         self.published.insert(id.clone(), queue.to_owned());
         id
     }
 
-    /// The message is handled, within a minute.
+    /// The message is handled, within a minute. A message that comes to another end, or that no
+    /// process is left to handle, is not waited for.
     ///
     /// # Panics
     ///
@@ -162,9 +201,13 @@ impl RealWorld {
     pub fn assert_handled(&self, message: &MessageId) -> impl Future<Output = ()> {
         let test = Location::caller();
         async move {
-            if !self.comes_to(message, |outcome| outcome == Outcome::Ack).await {
-                panic!("{test}: {}", self.failure(message, "was not handled"));
-            }
+            let but = match self.end_of(message).await {
+                Ok(Some(Outcome::Ack)) => return,
+                Ok(Some(other)) => format!("was {} instead of handled", in_words(other)),
+                Ok(None) => "was not handled, and all processes have ended".to_owned(),
+                Err(_) => format!("came to no end within {WITHIN:?}"),
+            };
+            panic!("{test}: {}", self.failure(message, &but));
         }
     }
 
@@ -172,16 +215,26 @@ impl RealWorld {
     ///
     /// # Panics
     ///
-    /// When it has begun more often or less often, with what happened to the message.
+    /// When it has begun more often or less often, with what happened to the message, or when the
+    /// test has published no such message and no service told of it.
     #[track_caller]
     pub fn assert_attempts(&self, message: &MessageId, attempts: usize) {
-        let found = self.told.attempts(message.as_str()).len();
+        let (id, published) = (message.as_str(), self.queue_published_to(message));
+        assert!(
+            published.is_some() || self.told.knows(id),
+            "nobody has published message {id}, or told of it{}",
+            self.notes()
+        );
+        let found = self.told.attempts(id, published).len();
         let but = format!("had {found} attempts instead of {attempts}");
         assert!(found == attempts, "{}", self.failure(message, &but));
     }
 
     /// The message comes to the parked queue within a minute, for this [`Reason`](rehop::Reason) or
-    /// the broker's own, such as `"delivery_limit"`. This takes it out of the parked queue.
+    /// the broker's own, such as `"delivery_limit"`. Of a message that a service published, the
+    /// queue is known once a service has told of it.
+    ///
+    /// This empties the parked queue. The world keeps what was in it for later assertions.
     ///
     /// # Panics
     ///
@@ -194,12 +247,13 @@ impl RealWorld {
     ) -> impl Future<Output = ()> {
         let (test, wanted) = (Location::caller(), reason.to_string());
         async move {
-            let found = self.parked_for(message).await;
-            if found.as_deref() != Some(&*wanted) {
-                let but = found.map(|other| format!(", but for {other}")).unwrap_or_default();
-                let but = format!("was not parked for {wanted}{but}");
-                panic!("{test}: {}", self.failure(message, &but));
-            }
+            let instead = match self.parked_for(message).await {
+                Ok(found) if found == wanted => return,
+                Ok(other) => format!("it was parked as {other}"),
+                Err(instead) => instead,
+            };
+            let but = format!("was expected to be parked as {wanted}; {instead}");
+            panic!("{test}: {}", self.failure(message, &but));
         }
     }
 
@@ -207,21 +261,24 @@ impl RealWorld {
     ///
     /// # Panics
     ///
-    /// When a process ends with an error or a panic, or not within a minute.
-    pub async fn stop(mut self) {
+    /// When a process ends with an error or a panic, or not within a minute. The virtual host is
+    /// deleted before that.
+    pub async fn finish(mut self) {
         for process in &mut self.processes {
             let _ = process.stop.take().map(|stop| stop.send(()));
         }
+        let (until, mut late) = (tokio::time::Instant::now() + WITHIN, 0);
         for process in &mut self.processes {
-            let ended = tokio::time::timeout(WITHIN, &mut process.task).await;
-            assert!(ended.is_ok(), "a process did not stop within {WITHIN:?}");
+            let ended = tokio::time::timeout_at(until, &mut process.task).await;
+            late += usize::from(ended.is_err());
         }
         let failures = self.failures();
-        assert!(failures.is_empty(), "not all processes stopped cleanly{failures}");
         if let Ok(management) = self.broker.management() {
-            // The rest of the test has passed, and the name is never used again.
+            // If this fails, the test does not: the name is never used again.
             let _ = management.delete(&format!("vhosts/{}", self.vhost)).await;
         }
+        assert!(late == 0, "{late} processes did not stop within {WITHIN:?}{failures}");
+        assert!(failures.is_empty(), "not all processes stopped cleanly{failures}");
     }
 
     /// A client in this world's virtual host.
@@ -237,37 +294,52 @@ impl RealWorld {
     /// What happened to a message: one line for each attempt. For the text of an assertion.
     pub fn history(&self, message: &MessageId) -> String {
         let (id, now) = (message.as_str(), rounded(self.began.elapsed()));
-        let published = self.published.get(message).map(|queue| format!(" in {queue}"));
-        let lines = self.told.lines(id);
-        format!("message {id}{}:{lines}\n  {now:>10}  now", published.unwrap_or_default())
+        let published = self.queue_published_to(message);
+        let lines = self.told.lines(id, published);
+        let published = published.map(|queue| format!(" in {queue}")).unwrap_or_default();
+        format!("message {id}{published}:{lines}\n  {now:>10}  now")
     }
 
-    /// Waits for an outcome. False if the message comes to another end, or to none in time.
-    async fn comes_to(&self, message: &MessageId, wanted: impl Fn(Outcome) -> bool) -> bool {
-        let outcome = eventually(WITHIN, "the message comes to an end", async || {
-            let outcome = self.told.outcome(message.as_str());
-            outcome.filter(|outcome| outcome.is_final() || !self.failures().is_empty())
+    fn queue_published_to(&self, message: &MessageId) -> Option<&str> {
+        self.published.get(message).map(String::as_str)
+    }
+
+    /// Waits for the last outcome of a message. `None` if all processes have ended without one.
+    async fn end_of(&self, message: &MessageId) -> Result<Option<Outcome>, NotInTime> {
+        let published = self.queue_published_to(message);
+        let end = eventually(WITHIN, "the message comes to an end", async || {
+            // Asked first, because a process may tell of the message and then end.
+            let are_gone = self.processes.iter().all(|running| running.ended.get().is_some());
+            let outcome = self.told.outcome(message.as_str(), published);
+            outcome.filter(|outcome| outcome.is_final()).map(Some).or(are_gone.then_some(None))
         });
-        outcome.await.is_ok_and(wanted)
+        end.await
     }
 
-    /// Why the message is parked. `None` if it is not in time, or comes to another end.
-    async fn parked_for(&mut self, message: &MessageId) -> Option<String> {
-        let queue = self.published.get(message)?.clone();
-        let parked = format!("{queue}.parked");
+    /// Why the message is parked.
+    ///
+    /// # Errors
+    ///
+    /// What happened instead, if it comes to another end, or is not parked in time.
+    async fn parked_for(&mut self, message: &MessageId) -> Result<String, String> {
+        let (id, published) = (message.as_str(), self.published.get(message).map(String::as_str));
         let (client, told, taken) = (&self.client, &self.told, &mut self.taken);
         let found = eventually(WITHIN, "the message is parked", async || {
-            let more = client.get_all(&parked).await?;
-            taken.extend(more.into_iter().map(|received| (queue.clone(), received)));
+            if let Some(queue) = told.queue_of(id, published) {
+                let more = client.get_all(&format!("{queue}.parked")).await?;
+                taken.extend(more.into_iter().map(|received| (queue.clone(), received)));
+            }
             let is_it = |(_, received): &&(String, Received)| {
-                received.properties.message_id.as_deref() == Some(message.as_str())
+                received.properties.message_id.as_deref() == Some(id)
             };
             let reason = taken.iter().find(is_it).map(|(queue, received)| reason(queue, received));
-            let is_elsewhere =
-                matches!(told.outcome(message.as_str()), Some(Outcome::Ack | Outcome::Discard(_)));
-            Ok::<_, ClientError>(reason.map(Some).or(is_elsewhere.then_some(None)))
+            let other = told
+                .outcome(id, published)
+                .filter(|outcome| matches!(outcome, Outcome::Ack | Outcome::Discard(_)));
+            let instead = other.map(|outcome| Err(format!("it was {}", in_words(outcome))));
+            Ok::<_, ClientError>(reason.map(Ok).or(instead))
         });
-        found.await.ok().flatten()
+        found.await.unwrap_or_else(|_| Err(format!("it was not within {WITHIN:?}")))
     }
 
     /// The errors of all processes that have failed, to follow another text.
@@ -279,9 +351,25 @@ impl RealWorld {
         failed.collect()
     }
 
+    /// What an assertion that fails says besides the history: which processes have failed, and
+    /// whether no service told of anything.
+    fn notes(&self) -> String {
+        self.failures() + self.told.silence()
+    }
+
     fn failure(&self, message: &MessageId, but: &str) -> String {
-        let (id, failures) = (message.as_str(), self.failures());
-        format!("message {id} {but}{failures}\n{}", self.history(message))
+        let (id, notes) = (message.as_str(), self.notes());
+        format!("message {id} {but}{notes}\n{}", self.history(message))
+    }
+}
+
+/// The end of a message, to follow "it was".
+fn in_words(end: Outcome) -> String {
+    match end {
+        Outcome::Ack => "handled".to_owned(),
+        Outcome::Park(reason) => format!("parked as {reason}"),
+        Outcome::Discard(reason) => format!("discarded as {reason}"),
+        other => other.as_str().to_owned(),
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a test asserts of a world. A failure tells the whole history of the message.
+//! What a test asserts of a world. A failure prints the whole history of the message.
 
 use std::fmt::{self, Write as _};
 use std::time::Duration;
@@ -8,9 +8,9 @@ use rehop::{Outcome, Reason};
 use crate::attempt::{Attempt, rounded};
 use crate::stage::{Fate, MessageId, World};
 
-/// How much sooner than the end of a wait its next attempt may seem to begin: a wait is counted
-/// from the decision, and an outcome is settled once the broker has confirmed the copy.
-const SOONER: Duration = Duration::from_millis(100);
+/// By how much a wait may seem too short, at most: a wait is counted from the decision, and its
+/// outcome is settled once the broker has confirmed the copy.
+const EARLY_TOLERANCE: Duration = Duration::from_millis(100);
 
 /// The assertions. Each panics if it does not hold, with what happened to the message.
 impl World {
@@ -19,15 +19,20 @@ impl World {
     ///
     /// # Panics
     ///
-    /// When a message is still in its queue or waits.
+    /// When a message is still in its queue or waits, with the queues that hold any.
     #[track_caller]
     pub fn assert_settles(&mut self, within: Duration) {
         if self.settle(within) {
             return;
         }
-        let moving = self.unsettled();
-        let histories: Vec<_> = moving.iter().map(|message| self.history(message)).collect();
-        panic!("not settled within {within:?}{}:\n{}", self.failures(), histories.join("\n"));
+        let queues = self.unsettled_queues().into_iter();
+        let queues: Vec<_> = queues.map(|(queue, count)| format!("{count} in {queue}")).collect();
+        let mut text = format!("not settled within {within:?}: {}", queues.join(", "));
+        text.push_str(&self.notes());
+        for message in self.unsettled() {
+            let _ = write!(text, "\n{}", self.history(&message));
+        }
+        panic!("{text}");
     }
 
     /// The handler handled the message, and it is in no queue any more.
@@ -73,8 +78,10 @@ impl World {
         let found = self.parked_for(message);
         let wanted = reason.to_string();
         let but = match &found {
-            Some(other) => format!("was not parked for {wanted}, but for {other}"),
-            None => format!("was not parked for {wanted}"),
+            Some(other) => {
+                format!("was expected to be parked as {wanted}; it was parked as {other}")
+            }
+            None => format!("was expected to be parked as {wanted}; it is not parked"),
         };
         self.check(found.is_some_and(|found| found == wanted), message, &but);
     }
@@ -87,7 +94,7 @@ impl World {
     #[track_caller]
     pub fn assert_discarded(&self, message: &MessageId, reason: Reason) {
         let is_discarded = self.outcome(message) == Some(Outcome::Discard(reason));
-        let but = format!("was not discarded for {reason}");
+        let but = format!("was not discarded as {reason}");
         self.check(is_discarded && self.fate(message) == Fate::Gone, message, &but);
     }
 
@@ -103,30 +110,40 @@ impl World {
     }
 
     /// The handler has begun this often with the message, in all processes together. Unlike
-    /// [`deliveries`](Self::deliveries), this leaves out what no handler has seen.
+    /// [`deliveries`](Self::deliveries), this leaves out what no handler has seen: a message that
+    /// had expired, or whose body could not be decoded.
     ///
     /// # Panics
     ///
-    /// When it has begun more often or less often.
+    /// When it has begun more often or less often, or nobody knows the message.
     #[track_caller]
     pub fn assert_attempts(&self, message: &MessageId, attempts: usize) {
+        self.assert_known(message);
         let found = self.attempts(message).len();
         let but = format!("had {found} attempts instead of {attempts}");
         self.check(found == attempts, message, &but);
     }
 
-    /// The message waited this often between two attempts, and about this long each time: not less,
-    /// and at most by a tenth and a second longer. Immediate attempts are no waits. A message that
-    /// its handler deferred has waited, too.
+    /// The message waited this often between two attempts, and about this long each time.
+    ///
+    /// A wait is counted after each attempt that ended with [`Outcome::Wait`] or
+    /// [`Outcome::Defer`], if another attempt has followed. It lasts from the settlement of the one
+    /// attempt to the beginning of the other. Requeues are not counted, nor is a wait that goes on
+    /// or has ended without an attempt.
+    ///
+    /// A wait may be longer than expected by a tenth and a second. It may be shorter by a quarter,
+    /// but by no more than 100 ms, because the service counts it from its decision.
     ///
     /// # Panics
     ///
-    /// When it waited more often or less often, or for another time.
+    /// When it waited more often or less often, or for another time, or nobody knows the message.
     #[track_caller]
     pub fn assert_waited(&self, message: &MessageId, waits: &[Duration]) {
+        self.assert_known(message);
         let found = waits_between(&self.attempts(message));
         let is_about = |(found, wait): (&Duration, &Duration)| {
-            *found + SOONER >= *wait && *found <= *wait + *wait / 10 + Duration::from_secs(1)
+            let early = EARLY_TOLERANCE.min(*wait / 4);
+            *found + early >= *wait && *found <= *wait + *wait / 10 + Duration::from_secs(1)
         };
         let hold = found.len() == waits.len() && found.iter().zip(waits).all(is_about);
         let found: Vec<_> = found.into_iter().map(rounded).collect();
@@ -134,15 +151,16 @@ impl World {
         self.check(hold, message, &but);
     }
 
-    /// The last attempt of each message ended before the first of the next one began.
+    /// Each message [was handled](Self::assert_handled), and its last attempt ended before the
+    /// first of the next message began.
     ///
     /// # Panics
     ///
-    /// When two are in another order or overlap, or one had no attempt.
+    /// When two are in another order or overlap, or one was not handled.
     #[track_caller]
     pub fn assert_in_order(&self, messages: &[MessageId]) {
         for message in messages {
-            self.check(!self.attempts(message).is_empty(), message, "had no attempt");
+            self.assert_handled(message);
         }
         for pair in messages.windows(2) {
             let [first, second] = pair else { continue };
@@ -161,7 +179,7 @@ impl World {
         if let Some((at, queue)) = self.published(message) {
             let _ = write!(text, "\n  {:>10}  published to {queue}", rounded(at));
         }
-        text.push_str(&self.told.lines(message.as_str()));
+        text.push_str(&self.told.lines(message.as_str(), self.queue_published_to(message)));
         let place = match (self.fate(message), self.parked_for(message)) {
             (Fate::In(queue), Some(reason)) => format!("in {queue}, for {reason}"),
             (Fate::In(queue), None) => format!("in {queue}"),
@@ -172,14 +190,25 @@ impl World {
         text
     }
 
+    /// Otherwise an assertion that something did not happen would hold of any id.
+    #[track_caller]
+    fn assert_known(&self, message: &MessageId) {
+        let is_known = self.published(message).is_some()
+            || self.told.knows(message.as_str())
+            || self.fate(message) != Fate::Gone
+            || !self.deliveries(message).is_empty();
+        let (id, notes) = (message.as_str(), self.notes());
+        assert!(is_known, "nobody has published message {id}, or told of it{notes}");
+    }
+
     #[track_caller]
     fn check(&self, holds: bool, message: &MessageId, but: &str) {
         assert!(holds, "{}", self.failure(message, but));
     }
 
     fn failure(&self, message: &MessageId, but: &str) -> String {
-        let (id, failures) = (message.as_str(), self.failures());
-        format!("message {id} {but}{failures}\n{}", self.history(message))
+        let (id, notes) = (message.as_str(), self.notes());
+        format!("message {id} {but}{notes}\n{}", self.history(message))
     }
 }
 

@@ -33,17 +33,19 @@ pub struct Attempt {
 /// What the services of a test tell of their messages.
 #[doc(hidden)]
 #[derive(Debug, Clone, Default)]
-pub struct Told(Arc<Mutex<Vec<Entry>>>);
+pub struct AttemptLog(Arc<Mutex<Vec<Entry>>>);
 
 #[derive(Debug, Clone)]
 struct Entry {
+    /// The queue that the message was consumed from. One id may be in several.
+    queue: String,
     message: String,
     /// False if the message came to an end, or went on waiting, without an attempt.
     is_attempt: bool,
     told: Attempt,
 }
 
-impl Told {
+impl AttemptLog {
     /// Runs a process, and remembers what its services tell. `now` is the time since the test
     /// began.
     pub async fn of<F: Future>(
@@ -58,7 +60,9 @@ impl Told {
     }
 
     fn add(&self, process: Process, sighting: &Sighting<'_>, now: Time) {
-        let Sighting { message_id: Some(id), attempt: number, outcome, failure } = *sighting else {
+        let Sighting { queue: of, message_id: Some(id), attempt: number, outcome, failure } =
+            *sighting
+        else {
             return;
         };
         let failure =
@@ -66,14 +70,15 @@ impl Told {
         let settled = outcome.map(|_| now);
         let mut all = self.lock();
         let open = all.iter_mut().rev().find(|entry| {
-            let Entry { message, is_attempt: true, told } = entry else { return false };
-            message == id && told.process == process && told.number == number
+            let Entry { queue, message, is_attempt: true, told } = entry else { return false };
+            queue == of && message == id && told.process == process && told.number == number
         });
         match open {
             Some(Entry { told, .. }) if settled.is_some() && told.settled.is_none() => {
                 (told.settled, told.outcome, told.failure) = (settled, outcome, failure);
             }
             _ => all.push(Entry {
+                queue: of.to_owned(),
                 message: id.to_owned(),
                 is_attempt: outcome.is_none(),
                 told: Attempt { began: now, process, number, settled, outcome, failure },
@@ -81,21 +86,48 @@ impl Told {
         }
     }
 
-    /// The attempts at a message, in the order in which they began.
-    pub fn attempts(&self, message: &str) -> Vec<Attempt> {
-        let entries = self.entries(message).into_iter().filter(|entry| entry.is_attempt);
+    /// The queue of which the log tells what becomes of a message: the one that the message was
+    /// published to or, if services have told of it only elsewhere, the first of these.
+    pub fn queue_of(&self, message: &str, published: Option<&str>) -> Option<String> {
+        let all = self.lock();
+        let of_message = all.iter().filter(|entry| entry.message == message);
+        let queues: Vec<&str> = of_message.map(|entry| entry.queue.as_str()).collect();
+        let own = published.filter(|own| queues.is_empty() || queues.contains(own));
+        own.or(queues.first().copied()).map(str::to_owned)
+    }
+
+    /// Whether a service has told of the message.
+    pub fn knows(&self, message: &str) -> bool {
+        self.lock().iter().any(|entry| entry.message == message)
+    }
+
+    /// Says so if no service has told of any message; to follow another text.
+    pub fn silence(&self) -> &'static str {
+        match self.lock().is_empty() {
+            true => {
+                "; no service told of any message (one in a task that its process spawned is not seen)"
+            }
+            false => "",
+        }
+    }
+
+    /// The attempts at a message in [its queue](Self::queue_of), in the order in which they began.
+    pub fn attempts(&self, message: &str, published: Option<&str>) -> Vec<Attempt> {
+        let entries = self.entries(message, published);
+        let entries = entries.into_iter().filter(|entry| entry.is_attempt);
         entries.map(|entry| entry.told).collect()
     }
 
-    /// The last outcome of a message.
-    pub fn outcome(&self, message: &str) -> Option<Outcome> {
-        self.entries(message).iter().rev().find_map(|entry| entry.told.outcome)
+    /// The last outcome of a message in [its queue](Self::queue_of).
+    pub fn outcome(&self, message: &str, published: Option<&str>) -> Option<Outcome> {
+        self.entries(message, published).iter().rev().find_map(|entry| entry.told.outcome)
     }
 
-    /// What was told of a message: a line for each attempt, and for each end without one.
-    pub fn lines(&self, message: &str) -> String {
+    /// What was told of a message in [its queue](Self::queue_of): a line for each attempt, and for
+    /// each end without one.
+    pub fn lines(&self, message: &str, published: Option<&str>) -> String {
         let mut lines = String::new();
-        for Entry { is_attempt, told, .. } in self.entries(message) {
+        for Entry { is_attempt, told, .. } in self.entries(message, published) {
             let Attempt { began, process: Process(process), number, .. } = told;
             let _ = write!(lines, "\n  {:>10}  ", rounded(began));
             if is_attempt {
@@ -109,8 +141,10 @@ impl Told {
         lines
     }
 
-    fn entries(&self, message: &str) -> Vec<Entry> {
-        self.lock().iter().filter(|entry| entry.message == message).cloned().collect()
+    fn entries(&self, message: &str, published: Option<&str>) -> Vec<Entry> {
+        let Some(queue) = self.queue_of(message, published) else { return Vec::new() };
+        let is_of = |entry: &&Entry| entry.message == message && entry.queue == queue;
+        self.lock().iter().filter(is_of).cloned().collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Entry>> {
@@ -137,4 +171,36 @@ fn in_words(outcome: Option<Outcome>) -> String {
 pub fn rounded(time: Duration) -> String {
     let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     format!("{:?}", Duration::from_millis(millis))
+}
+
+#[cfg(test)]
+mod tests {
+    use rehop::Reason;
+
+    use super::*;
+
+    #[test]
+    fn attempts_at_one_id_in_two_queues_are_told_apart() {
+        let log = AttemptLog::default();
+        let tell = |queue: &str, outcome: Option<Outcome>, at: u64| {
+            let message_id = Some("a");
+            let seen = Sighting { queue, message_id, attempt: 1, outcome, failure: None };
+            log.add(Process(1), &seen, Duration::from_secs(at));
+        };
+        let parked = Outcome::Park(Reason::Permanent);
+        tell("mails", None, 1);
+        tell("orders", None, 2);
+        tell("mails", Some(Outcome::Ack), 3);
+        tell("orders", Some(parked), 4);
+        for (queue, outcome, settled) in [("mails", Outcome::Ack, 3), ("orders", parked, 4)] {
+            let attempts = log.attempts("a", Some(queue));
+            assert_eq!(attempts.len(), 1, "{attempts:?}");
+            assert_eq!(attempts[0].settled, Some(Duration::from_secs(settled)));
+            assert_eq!(log.outcome("a", Some(queue)), Some(outcome));
+        }
+        // The queue that it was published to counts, unless it was only told of elsewhere.
+        assert_eq!(log.queue_of("a", None).as_deref(), Some("mails"));
+        assert_eq!(log.queue_of("a", Some("inbox")).as_deref(), Some("mails"));
+        assert_eq!(log.queue_of("b", Some("inbox")).as_deref(), Some("inbox"));
+    }
 }

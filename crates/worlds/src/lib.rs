@@ -83,7 +83,7 @@ mod story;
 
 pub use attempt::Attempt;
 #[doc(hidden)]
-pub use attempt::{Told, rounded};
+pub use attempt::{AttemptLog, rounded};
 pub use check::{Promise, Violation, check};
 pub use ending::ProcessEnd;
 #[doc(hidden)]

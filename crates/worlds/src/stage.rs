@@ -22,7 +22,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
-use crate::attempt::{Attempt, Told};
+use crate::attempt::{Attempt, AttemptLog};
 use crate::ending::{ProcessEnd, failure_of};
 use crate::network::{Arrival, Conditions, Dialer, Network, Process};
 use crate::run::BEGINNING;
@@ -30,13 +30,17 @@ use crate::run::BEGINNING;
 /// A simulated broker, and the processes that a test starts on it.
 ///
 /// Time passes only in [`pass`](Self::pass) and [`settle`](Self::settle), and in
-/// [`publish`](Self::publish) until the queue exists, as fast as the code runs: two hours take
-/// milliseconds. The same seed gives the same run.
+/// [`publish`](Self::publish) and [`limit`](Self::limit) until the queue exists, as fast as the
+/// code runs: two hours take milliseconds. The same seed gives the same run.
 ///
 /// What is simulated: the broker, the network, Tokio's clock, and the dates and random numbers that
 /// rehop uses. Not simulated: a handler's own use of threads, files, random numbers and the
 /// system's clock. A handler that blocks its thread blocks the world, and there is no network:
 /// instead of databases and remote services, handlers get fakes.
+///
+/// A service has to run in the future that [`start`](Self::start) gets. One that this future spawns
+/// in a task of its own is not in the world: its URL leads it to a real broker, and the world sees
+/// none of its attempts.
 ///
 /// ```
 /// use std::time::Duration;
@@ -72,7 +76,7 @@ pub struct World {
     processes: Vec<Running>,
     /// Each message, when it was published, and to which queue.
     published: Vec<(MessageId, Time, String)>,
-    pub(crate) told: Told,
+    pub(crate) told: AttemptLog,
     /// Queues that a test has limited.
     limited: Vec<String>,
     _alone: Alone,
@@ -86,7 +90,8 @@ pub struct World {
 pub struct Stop(oneshot::Receiver<()>);
 
 /// A message, by its `message_id`: one that the test published or, with [`From`], one that a service
-/// did.
+/// did. If services have consumed messages of one id from several queues, the attempts are those in
+/// the queue that the test published to, or in the first that was consumed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct MessageId(String);
 
@@ -105,6 +110,7 @@ impl From<&str> for MessageId {
 
 /// Where a message is.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Fate {
     /// In this queue, ready or delivered. In a parked queue it stays there.
     In(String),
@@ -114,6 +120,7 @@ pub enum Fate {
 
 /// A delivery of a message to a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Delivered {
     /// The time since the world began.
     pub at: Time,
@@ -144,6 +151,7 @@ impl World {
     ///
     /// When there is another world on this thread, or it runs in a Tokio runtime: a world has a
     /// runtime of its own, so its test is a plain `#[test]`.
+    #[track_caller]
     pub fn new(seed: u64) -> Self {
         Self::of(seed, Version::V4_3, Conditions::default())
     }
@@ -153,6 +161,7 @@ impl World {
     /// # Panics
     ///
     /// As [`new`](Self::new).
+    #[track_caller]
     pub fn of(seed: u64, version: Version, conditions: Conditions) -> Self {
         assert!(
             tokio::runtime::Handle::try_current().is_err(),
@@ -176,7 +185,7 @@ impl World {
             version,
             processes: Vec::new(),
             published: Vec::new(),
-            told: Told::default(),
+            told: AttemptLog::default(),
             limited: Vec::new(),
             _alone: alone,
             _seeded: seeded,
@@ -187,7 +196,8 @@ impl World {
     /// Starts a process: it runs from the next time that time passes, and ends with this future, or
     /// when it is killed.
     ///
-    /// If it ends with an error, [`error`](Self::error) has it.
+    /// If it ends with an error, [`error`](Self::error) has it. A service has to run in this
+    /// future: [one in a task of its own](Self) is not seen.
     pub fn start<F, R>(&mut self, process: F) -> Process
     where
         F: FnOnce(Stop) -> R,
@@ -220,10 +230,13 @@ impl World {
     ///
     /// # Panics
     ///
-    /// When it is no JSON, and as [`publish_raw`](Self::publish_raw).
+    /// When the message cannot be serialized as JSON, and as [`publish_raw`](Self::publish_raw).
+    #[track_caller]
     pub fn publish(&mut self, queue: &str, message: &impl Serialize) -> MessageId {
-        let body = serde_json::to_vec(message)
-            .unwrap_or_else(|error| panic!("the message is no JSON: {error}"));
+        let body = match serde_json::to_vec(message) {
+            Ok(body) => body,
+            Err(error) => panic!("the message cannot be serialized as JSON: {error}"),
+        };
         let properties = BasicProperties::default()
             .with_content_type(name("application/json"))
             .with_delivery_mode(2);
@@ -236,7 +249,9 @@ impl World {
     /// # Panics
     ///
     /// When nobody declares the queue within a minute, and when the broker is stopped, has an alarm,
-    /// or the queue has a [limit](Self::limit): it might not take the message.
+    /// or the queue has a [limit](Self::limit): it might not take the message. When the test has
+    /// already published a message with this `message_id`.
+    #[track_caller]
     pub fn publish_raw(
         &mut self,
         queue: &str,
@@ -251,24 +266,46 @@ impl World {
             !self.limited.iter().any(|limited| limited == queue),
             "{queue:?} has a limit and may refuse the message: publish before that, or lift it"
         );
-        for _ in 0..600 {
-            if self.on_broker(|broker, _| broker.queue(queue).is_some()) {
-                break;
-            }
-            self.pass(Duration::from_millis(100));
-        }
+        let given = properties.message_id().as_ref().map(ToString::to_string);
+        let id = given.unwrap_or_else(|| self.unused_id());
         assert!(
-            self.on_broker(|broker, _| broker.queue(queue).is_some()),
+            !self.has_published(&id),
+            "the test has already published a message with the message_id {id:?}"
+        );
+        assert!(
+            self.comes_to_exist(queue),
             "there is no queue {queue:?}: start a service that consumes it{}",
             self.failures()
         );
-        let given = properties.message_id().as_ref().map(ToString::to_string);
-        let id = given.unwrap_or_else(|| (self.published.len() + 1).to_string());
         let properties = properties.with_message_id(name(&id));
         self.on_network(|network| network.publish(ITSELF, name(queue), properties, body.into()));
         let id = MessageId(id);
         self.published.push((id.clone(), self.now(), queue.to_owned()));
         id
+    }
+
+    /// Lets time pass until there is such a queue, for a minute at most.
+    fn comes_to_exist(&mut self, queue: &str) -> bool {
+        for _ in 0..600 {
+            if self.queue(queue).is_some() {
+                return true;
+            }
+            self.pass(Duration::from_millis(100));
+        }
+        self.queue(queue).is_some()
+    }
+
+    fn has_published(&self, id: &str) -> bool {
+        self.published.iter().any(|(message, ..)| message.as_str() == id)
+    }
+
+    /// The `message_id` of a message that has none.
+    fn unused_id(&self) -> String {
+        let mut number = self.published.len() + 1;
+        while self.has_published(&number.to_string()) {
+            number += 1;
+        }
+        number.to_string()
     }
 
     /// Lets this time pass.
@@ -278,17 +315,26 @@ impl World {
 
     /// Lets time pass until every message has come to an end: handled, parked or gone. False if
     /// that takes longer than `most`.
+    #[must_use = "it is false if not every message has come to an end"]
     pub fn settle(&mut self, most: Duration) -> bool {
         let until = self.now().saturating_add(most);
         while self.now() < until {
-            self.pass(Duration::from_secs(1));
-            if self.on_broker(|broker, _| {
-                broker.queues().all(|(name, view)| crate::run::is_final(name) || is_empty(&view))
-            }) {
+            let left = until.saturating_sub(self.now());
+            self.pass(left.min(Duration::from_secs(1)));
+            if self.unsettled_queues().is_empty() {
                 return true;
             }
         }
         false
+    }
+
+    /// The queues with messages that have come to no end, and how many these are.
+    pub(crate) fn unsettled_queues(&self) -> Vec<(String, usize)> {
+        self.on_broker(|broker, _| {
+            let moving = broker.queues().filter(|(name, _)| !crate::run::is_final(name));
+            let counted = moving.map(|(name, view)| (name.to_owned(), view.messages().count()));
+            counted.filter(|(_, count)| *count > 0).collect()
+        })
     }
 
     /// Kills a process: it does nothing any more, and the broker notices at once.
@@ -330,6 +376,12 @@ impl World {
         failed.collect()
     }
 
+    /// What an assertion that fails says besides the history: which processes have failed, and
+    /// whether no service told of anything.
+    pub(crate) fn notes(&self) -> String {
+        self.failures() + self.told.silence()
+    }
+
     /// Cuts all connections of a process.
     pub fn cut_connections(&mut self, process: Process) {
         self.on_network(|network| {
@@ -364,7 +416,18 @@ impl World {
     ///
     /// As in RabbitMQ, a quorum queue takes one message more than its limit before it refuses the
     /// next.
+    ///
+    /// # Panics
+    ///
+    /// When nobody declares the queue within a minute.
+    #[track_caller]
     pub fn limit(&mut self, queue: &str, messages: Option<u32>) {
+        if !self.comes_to_exist(queue) {
+            let known: Vec<_> = self
+                .on_broker(|broker, _| broker.queues().map(|(name, _)| name.to_owned()).collect());
+            let known = known.join(", ");
+            panic!("there is no queue {queue:?}, but these: {known}{}", self.failures());
+        }
         let policy = messages.map(crate::run::no_more_than);
         self.on_broker(|broker, now| broker.set_policy(now, queue, policy));
         self.limited.retain(|limited| limited != queue);
@@ -386,7 +449,8 @@ impl World {
         self.version
     }
 
-    /// Where a message is now.
+    /// Where a message is now. If several queues hold messages of one id, this is the first of them
+    /// by name.
     pub fn fate(&self, message: &MessageId) -> Fate {
         self.on_broker(|broker, _| {
             let holds = |view: &QueueView| view.messages().any(|held| held == message.0);
@@ -413,14 +477,14 @@ impl World {
     ///
     /// Unlike [`deliveries`](Self::deliveries), these are runs of its handler.
     pub fn attempts(&self, message: &MessageId) -> Vec<Attempt> {
-        self.told.attempts(&message.0)
+        self.told.attempts(&message.0, self.queue_published_to(message))
     }
 
     /// The last outcome of a message that its service has settled: of an attempt, or of a message
     /// that had expired before one. A message that the broker has parked keeps its outcome before
     /// that.
     pub fn outcome(&self, message: &MessageId) -> Option<Outcome> {
-        self.told.outcome(&message.0)
+        self.told.outcome(&message.0, self.queue_published_to(message))
     }
 
     /// When a message was published, and to which queue.
@@ -429,7 +493,11 @@ impl World {
         self.published.iter().find(of).map(|(_, at, queue)| (*at, queue.as_str()))
     }
 
-    /// The messages that have come to no end.
+    pub(crate) fn queue_published_to(&self, message: &MessageId) -> Option<&str> {
+        self.published(message).map(|(_, queue)| queue)
+    }
+
+    /// The test's messages that have come to no end.
     pub(crate) fn unsettled(&self) -> Vec<MessageId> {
         let is_moving = |id: &MessageId| match self.fate(id) {
             Fate::In(queue) => !crate::run::is_final(&queue),
@@ -472,13 +540,12 @@ impl World {
     }
 }
 
+#[track_caller]
 fn name(text: &str) -> ShortString {
-    ShortString::try_new(text)
-        .unwrap_or_else(|_| panic!("a name has at most 255 bytes, unlike {text:?}"))
-}
-
-fn is_empty(view: &QueueView) -> bool {
-    view.messages().next().is_none()
+    match ShortString::try_new(text) {
+        Ok(name) => name,
+        Err(_) => panic!("a name has at most 255 bytes, unlike {text:?}"),
+    }
 }
 
 impl fmt::Debug for World {
@@ -520,6 +587,7 @@ thread_local! {
 struct Alone(PhantomData<*const ()>);
 
 impl Alone {
+    #[track_caller]
     fn enter() -> Self {
         assert!(
             !IS_OCCUPIED.replace(true),

@@ -14,7 +14,7 @@ use rehop::{
     Backoff, Classify, Consumer, Failure, FailureEvent, Message, Outcome, Raw, Reason, RetryPolicy,
     Settings, Verdict,
 };
-use rehop_worlds::{Fate, Stop, World};
+use rehop_worlds::{Fate, MessageId, Stop, World};
 
 const fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)
@@ -526,12 +526,13 @@ fn refuted(assertion: impl FnOnce()) -> String {
 }
 
 #[test]
-fn an_assertion_that_fails_tells_the_whole_history() {
+fn an_assertion_that_fails_prints_the_whole_history() {
     let mut world = World::new(8);
     world.start(never);
     let order = world.publish("orders", &1);
     let early = refuted(|| world.assert_settles(secs(100)));
-    assert!(early.starts_with("not settled within 100s:\nmessage 1:\n"), "{early}");
+    let begins = "not settled within 100s: 1 in rehop.wait.3600000\nmessage 1:\n";
+    assert!(early.starts_with(begins), "{early}");
     assert!(early.ends_with("now: in rehop.wait.3600000; delivered 2 times"), "{early}");
     world.assert_settles(secs(2 * 3600));
     world.assert_parked(&order, Reason::Exhausted);
@@ -554,11 +555,11 @@ fn an_assertion_that_fails_tells_the_whole_history() {
     for (text, but) in [
         (
             refuted(|| world.assert_parked(&order, Reason::Expired)),
-            "was not parked for expired, but for exhausted",
+            "was expected to be parked as expired; it was parked as exhausted",
         ),
         (
             refuted(|| world.assert_discarded(&order, Reason::Expired)),
-            "was not discarded for expired",
+            "was not discarded as expired",
         ),
         (refuted(|| world.assert_in(&order, "orders")), "is not in orders"),
         (refuted(|| world.assert_attempts(&order, 2)), "had 3 attempts instead of 2"),
@@ -623,4 +624,106 @@ fn messages_are_in_order_only_if_each_ends_before_the_next_begins() {
     let [first, second, third] = orders;
     let text = refuted(|| world.assert_in_order(&[first, third, second]));
     assert!(text.starts_with("message 3 did not end before 2 began\nmessage 3:\n"), "{text}");
+}
+
+#[test]
+fn messages_that_end_one_after_the_other_are_not_in_order_if_one_is_parked() {
+    let mut world = World::new(12);
+    world.start(never);
+    let first = world.publish("orders", &1);
+    world.assert_settles(secs(2 * 3600));
+    let second = world.publish("orders", &2);
+    world.assert_settles(secs(2 * 3600));
+    let text = refuted(|| world.assert_in_order(&[first, second]));
+    assert!(text.starts_with("message 1 was not handled\n"), "{text}");
+}
+
+#[test]
+fn a_body_that_cannot_be_decoded_is_no_attempt() {
+    let mut world = World::new(13);
+    world.start(never);
+    let order = world.publish("orders", &"seven");
+    world.assert_settles(secs(60));
+    world.assert_parked(&order, Reason::Undecodable);
+    world.assert_attempts(&order, 0);
+    assert_eq!(world.outcome(&order), Some(Outcome::Park(Reason::Undecodable)));
+}
+
+#[test]
+fn a_world_settles_in_the_time_that_it_has_or_not() {
+    let mut world = World::new(14);
+    world.start(never);
+    world.publish("orders", &1);
+    let began = world.now();
+    assert!(!world.settle(Duration::from_millis(1_500)));
+    let took = world.now() - began;
+    assert!(
+        took >= Duration::from_millis(1_500) && took < Duration::from_millis(1_510),
+        "{took:?}"
+    );
+}
+
+#[test]
+fn a_message_id_that_the_test_has_used_is_refused_and_not_given_again() {
+    let mut world = World::new(15);
+    world.start(never);
+    let with_id = |id: &str| BasicProperties::default().with_message_id(id.into());
+    world.publish_raw("orders", with_id("2"), "1");
+    let next = world.publish("orders", &1);
+    assert_eq!(next.as_str(), "3");
+    let text = refuted(|| drop(world.publish_raw("orders", with_id("2"), "1")));
+    assert_eq!(text, "the test has already published a message with the message_id \"2\"");
+}
+
+#[test]
+fn a_short_wait_is_told_from_none() {
+    let mut world = World::new(16);
+    world.start(|stop| async move {
+        let mut settings = settings();
+        settings.queue_mut("orders").retry.strategy = Some(WaitStrategy::InProcess);
+        settings.queue_mut("orders").retry.delays =
+            Some(Backoff::List(vec![Duration::from_millis(1)]));
+        settings.queue_mut("orders").consume.order = Some(Order::Queue);
+        let later = |order: Message<u32>| async move {
+            if order.attempt() == 1 { Err(Failure::transient("no")) } else { Ok(()) }
+        };
+        rehop::Service::new(&settings).consumer("orders", later).with_graceful_shutdown(stop).await
+    });
+    let order = world.publish("orders", &1);
+    world.assert_settles(secs(60));
+    let text = refuted(|| world.assert_waited(&order, &[Duration::from_millis(50)]));
+    assert!(text.contains(" instead of [50ms]\n"), "{text}");
+}
+
+#[test]
+fn what_nobody_knows_is_not_asserted() {
+    let mut world = World::new(17);
+    world.start(never);
+    let order = world.publish("orders", &1);
+    world.assert_settles(secs(2 * 3600));
+    let text = refuted(|| world.limit("ordres", Some(0)));
+    assert!(text.starts_with("there is no queue \"ordres\", but these: "), "{text}");
+    assert!(text.contains("orders.parked"), "{text}");
+    let unknown = MessageId::from("unknown");
+    for text in [
+        refuted(|| world.assert_attempts(&unknown, 0)),
+        refuted(|| world.assert_waited(&unknown, &[])),
+    ] {
+        assert_eq!(text, "nobody has published message unknown, or told of it");
+    }
+    world.assert_attempts(&order, 3);
+}
+
+#[test]
+fn an_assertion_says_that_no_service_told_of_anything() {
+    let mut world = World::new(18);
+    let process = world.start(never);
+    world.pass(secs(5));
+    world.kill(process);
+    let order = world.publish("orders", &1);
+    let text = refuted(|| world.assert_handled(&order));
+    assert!(
+        text.starts_with("message 1 was not handled; no service told of any message"),
+        "{text}"
+    );
 }
