@@ -138,9 +138,10 @@ impl Failure {
     /// still uses up one of the policy's waits; [`defer`](Self::defer) does not. A delay is rounded
     /// up, never down, to what the policy's strategy can express.
     ///
-    /// With strategy `tiers`, a delay above the longest of the policy's `delays` takes several
-    /// legs, at most eight. Above [`RetryPolicy::longest_wait`](crate::RetryPolicy::longest_wait),
-    /// the message is parked instead, with the reason
+    /// With strategy `tiers`, it waits for the shortest of the policy's `delays` that is long
+    /// enough: by default, 12 s become one minute. A delay above the longest takes several legs, at
+    /// most eight. Above [`RetryPolicy::longest_wait`](crate::RetryPolicy::longest_wait), the
+    /// message is parked instead, with the reason
     /// [`DelayTooLong`](crate::Reason::DelayTooLong). If a remote service chooses this delay, set
     /// `retry.after = "ladder"`, or give the policy a longer one.
     pub fn after(mut self, delay: Duration) -> Self {
@@ -278,8 +279,8 @@ impl Failure {
     }
 }
 
-/// Every error that is `Send`, `Sync` and `'static`, and text. An error type of your own says by
-/// [`Classify`] what becomes of the message, not by a conversion of its own.
+/// `AnyError`: every error that is `Send`, `Sync` and `'static`, and text. An error type of your own
+/// says by [`Classify`] what becomes of the message, not by a conversion of its own.
 impl<E: AnyError + 'static> From<E> for Failure {
     fn from(error: E) -> Self {
         Self::with_cause(Kind::Unclassified, class::of_type::<E>("error"), Cause::of(error))

@@ -76,6 +76,7 @@ pub trait Handler<T>: Send + Sync + 'static {
     fn handle(&self, message: Message<T>) -> impl Future<Output = Result<(), Failure>> + Send;
 }
 
+/// A function or closure from a `Message<T>` to a future, which is all that `HandlerFunction` says.
 impl<T, F, R, E> Handler<T> for F
 where
     F: HandlerFunction<T, R> + Fn(Message<T>) -> R + Send + Sync + 'static,

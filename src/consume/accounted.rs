@@ -68,6 +68,9 @@ pub(crate) fn account(
             tracing::warn!(queue, chain, attempt, %reason, error, "message discarded")
         }
     }
+    if let (Some(asked), Some(waits)) = (failure.and_then(Failure::retry_after), outcome.delay()) {
+        context.advice.asked_to_wait(queue, asked, waits);
+    }
     started.tell(Some(outcome), failure);
     report(started, outcome, failure);
 }

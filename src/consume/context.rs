@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::broker::connection::Link;
 use crate::broker::name::short;
+use crate::consume::advice::Advice;
 use crate::consume::failure_log::FailureLog;
 use crate::consume::line::Line;
 use crate::consume::malformed::Malformed;
@@ -62,6 +63,7 @@ pub(crate) struct QueueContext {
     pub(crate) state: Arc<QueueState>,
     pub(crate) malformed: Malformed,
     pub(crate) failures: Arc<FailureLog>,
+    pub(crate) advice: Advice,
     /// For how long after its arrival a delivery may be held before another attempt begins, if
     /// messages wait in the process.
     pub(crate) hold_limit: Option<Duration>,
@@ -165,6 +167,7 @@ impl QueueContext {
             summary: summary.clone(),
             malformed: Malformed::default(),
             failures: Arc::new(FailureLog::new(queue)),
+            advice: Advice::default(),
             hold_limit,
             onlooker: onlooker(),
             config,

@@ -36,7 +36,9 @@ async fn run(started: &Started, handler: HandlerFuture) -> Result<(), Failure> {
     let handler = caught(handler.instrument(span), limit);
     let result = handler.with_context(started.span.context().clone()).await;
     let failed = result.as_ref().err().filter(|failure| !failure.is_defer());
-    context.metrics.processed(clock::elapsed(since), failed.map(Failure::class));
+    let took = clock::elapsed(since);
+    context.metrics.processed(took, failed.map(Failure::class));
+    context.advice.handler_ran(&context.config.queue, took, context.config.handler_timeout);
     result
 }
 

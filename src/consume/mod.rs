@@ -6,6 +6,7 @@
 
 mod accounted;
 pub(crate) mod ack_timeout;
+mod advice;
 mod arrivals;
 pub(crate) mod attempt;
 pub(crate) mod context;

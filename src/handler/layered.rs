@@ -25,7 +25,7 @@ use crate::message::Message;
 /// A message that waits in a layer occupies one of the queue's handlers, and its wait counts
 /// towards `consume.handler_timeout`. For a limit of one queue alone, use `consume.concurrency`.
 ///
-/// The layered service is cloned for each message. If a layer's service cannot be cloned, such as
+/// The layered service is cloned for each message (`ClonedPerMessage`). If it cannot be, as
 /// that of a rate limit, put a buffer around it.
 ///
 /// ```

@@ -56,7 +56,7 @@ impl Entry {
 /// ```
 /// # fn main() -> Result<(), rehop::SettingsError> {
 /// let settings = rehop::settings::Loader::new()
-///     .directory("/nonexistent") // no files
+///     .without_files()
 ///     .set("namespace", "billing")
 ///     .load()?;
 /// assert_eq!(settings.namespace, "billing");
@@ -65,13 +65,22 @@ impl Entry {
 #[derive(Debug, Clone)]
 #[must_use = "a loader does nothing until load"]
 pub struct Loader {
+    /// `None`: no files are looked for.
+    folders: Option<Folders>,
+    profile: Option<String>,
+    file: Option<PathBuf>,
+    overrides: Figment,
+}
+
+/// Where files are looked for.
+#[derive(Debug, Clone)]
+struct Folders {
     /// The directory of `rehop.toml`.
     own: PathBuf,
     /// The directory of the service's settings: `default.toml` and a file for each profile.
     service: PathBuf,
-    profile: Option<String>,
-    file: Option<PathBuf>,
-    overrides: Figment,
+    /// Whether the program named it, so that it has to have one of them.
+    is_named: bool,
 }
 
 impl Default for Loader {
@@ -85,13 +94,22 @@ impl Loader {
     /// `REHOP_CONFIG`.
     pub fn new() -> Self {
         let (own, service) = (PathBuf::new(), PathBuf::from("config"));
-        Self { own, service, profile: None, file: None, overrides: Figment::new() }
+        let folders = Some(Folders { own, service, is_named: false });
+        Self { folders, profile: None, file: None, overrides: Figment::new() }
     }
 
-    /// Reads `rehop.toml`, `default.toml` and the profiles from this directory.
+    /// Reads `rehop.toml`, `default.toml` and the profiles from this directory, and from no other.
+    /// It has to have one of these files.
     pub fn directory(mut self, directory: impl Into<PathBuf>) -> Self {
-        self.service = directory.into();
-        self.own.clone_from(&self.service);
+        let service = directory.into();
+        self.folders = Some(Folders { own: service.clone(), service, is_named: true });
+        self
+    }
+
+    /// Reads no files, apart from one that [`file`](Self::file) or `REHOP_CONFIG` names. Only the
+    /// built-in profiles can be used.
+    pub fn without_files(mut self) -> Self {
+        self.folders = None;
         self
     }
 
@@ -166,6 +184,47 @@ impl Loader {
         Ok(entries)
     }
 
+    /// Adds the files that are there, or have to be.
+    fn merge_files(
+        &self,
+        mut figment: Figment,
+        profile: Option<&str>,
+        is_built_in: bool,
+    ) -> Result<Figment, SettingsError> {
+        if let Some(folders) = &self.folders {
+            folders.check(profile)?;
+            for (path, owner) in [
+                (folders.own.join("rehop.toml"), Owner::Rehop),
+                (folders.service.join("default.toml"), Owner::Service),
+            ] {
+                if path.exists() {
+                    figment = figment.merge(file::read(&path, owner)?);
+                }
+            }
+        }
+        let Some(profile) = profile else { return Ok(figment) };
+        let known: Vec<_> = PROFILES.iter().map(|(name, _)| *name).collect();
+        let hint = format!(
+            "profile {profile:?} needs it: create the file, or set REHOP_PROFILE to another profile; {} are built in",
+            known.join(" and ")
+        );
+        let name = PathBuf::from(format!("{profile}.toml"));
+        match &self.folders {
+            None if is_built_in => Ok(figment),
+            None => Err(SettingsError::MissingFile {
+                path: name,
+                hint: format!("{hint}. The program reads no files"),
+            }),
+            Some(folders) => {
+                let path = folders.service.join(name);
+                if is_built_in && !path.exists() {
+                    return Ok(figment);
+                }
+                Ok(figment.merge(file::read(&existing(path, hint)?, Owner::Service)?))
+            }
+        }
+    }
+
     fn figment(&self) -> Result<Figment, SettingsError> {
         let mut figment = above_defaults(Figment::new());
         let profile = self.profile.clone().or_else(|| control("REHOP_PROFILE"));
@@ -174,25 +233,7 @@ impl Loader {
             let provider = file::built_in(text);
             figment = figment.merge(Named { provider, name: format!("built-in profile {name}") });
         }
-        let own = self.own.join("rehop.toml");
-        if own.exists() {
-            figment = figment.merge(file::read(&own, Owner::Rehop)?);
-        }
-        let default = self.service.join("default.toml");
-        if default.exists() {
-            figment = figment.merge(file::read(&default, Owner::Service)?);
-        }
-        if let Some(profile) = profile {
-            let path = self.service.join(format!("{profile}.toml"));
-            if built_in.is_none() || path.exists() {
-                let known: Vec<_> = PROFILES.iter().map(|(name, _)| *name).collect();
-                let hint = format!(
-                    "profile {profile:?} needs it: create the file, or set REHOP_PROFILE to another profile; {} are built in",
-                    known.join(" and ")
-                );
-                figment = figment.merge(file::read(&existing(path, hint)?, Owner::Service)?);
-            }
-        }
+        figment = self.merge_files(figment, profile.as_deref(), built_in.is_some())?;
         if let Some(file) = self.file.clone().or_else(|| control("REHOP_CONFIG").map(PathBuf::from))
         {
             let hint = "it was named by REHOP_CONFIG or --config".to_owned();
@@ -211,6 +252,28 @@ impl Loader {
             figment = figment.merge(Named { provider: layer, name: VARIABLE.to_owned() });
         }
         Ok(figment.merge(self.overrides.clone()))
+    }
+}
+
+impl Folders {
+    /// Checks that a directory that the program named has a file. Otherwise all settings would
+    /// silently have their defaults.
+    fn check(&self, profile: Option<&str>) -> Result<(), SettingsError> {
+        let profile = profile.map(|profile| format!("{profile}.toml"));
+        let mut names = ["rehop.toml", "default.toml"].into_iter().chain(profile.as_deref());
+        if !self.is_named || names.any(|name| self.service.join(name).exists()) {
+            return Ok(());
+        }
+        let below = self.service.join("config");
+        let instead = if below.join("default.toml").exists() {
+            format!("name {} instead", below.display())
+        } else {
+            "call Loader::without_files if there are to be none".to_owned()
+        };
+        let hint = format!(
+            "the directory was named by Loader::directory, and has no default.toml either; {instead}"
+        );
+        Err(SettingsError::MissingFile { path: self.service.join("rehop.toml"), hint })
     }
 }
 

@@ -8,6 +8,7 @@
 )]
 
 mod addresses;
+mod advice;
 mod bytes;
 mod chains;
 mod concurrency;

@@ -31,6 +31,9 @@ pub(super) struct Args {
     /// The content type
     #[arg(long, value_name = "TYPE", conflicts_with = "json")]
     content_type: Option<String>,
+    /// The message's type, by which a service may tell several apart
+    #[arg(long = "type", value_name = "TYPE")]
+    message_type: Option<String>,
     /// The message id. Default: a random one
     #[arg(long, value_name = "ID")]
     message_id: Option<String>,
@@ -83,6 +86,9 @@ fn message(args: Args) -> anyhow::Result<Publish> {
     }
     if let Some(content_type) = args.content_type {
         message = message.content_type(content_type);
+    }
+    if let Some(message_type) = args.message_type {
+        message = message.message_type(message_type);
     }
     if let Some(id) = args.message_id {
         message = message.message_id(id);

@@ -1,6 +1,6 @@
 //! Tests of services that consume from RabbitMQ.
 //!
-//! The `prelude`, a feature that is on by default, has all that a test of a service of rehop needs:
+//! The `prelude` (feature `rehop`, on by default) has all that a test of a service of rehop needs:
 //! one attempt, the whole service in virtual time, and the same on a real broker.
 //!
 //! The rest is real RabbitMQ brokers, a small client for them, and faults. It knows nothing of
@@ -48,14 +48,14 @@
 //!
 //! # What is left behind
 //!
-//! Of a broker that the tests started, nothing. A small shell process reads from a pipe that the test process holds open. When the test
-//! process ends, even by SIGKILL, the pipe closes and the shell removes the container, or kills the
-//! node and deletes its directory. This is also what makes [`Broker::shared`] possible, because
-//! Rust does not drop statics.
+//! Of a broker that the tests started, nothing. A small shell process reads from a pipe that the
+//! test process holds open. When the test process ends, even by SIGKILL, the pipe closes and the
+//! shell removes the container, or kills the node and deletes its directory. This is also what makes
+//! [`Broker::shared`] possible, because Rust does not drop statics.
 //!
 //! On a broker that ran already, what tests declare stays until they delete it. `RealWorld::finish`
-//! deletes the world's virtual host, also if it then panics; a test that fails before that leaves
-//! it behind, under a name that begins with `t-`.
+//! tries to delete the world's virtual host, also if it then panics; a test that fails before that
+//! leaves it behind, under a name that begins with `t-`.
 //!
 //! # Faults
 //!

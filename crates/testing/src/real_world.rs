@@ -211,7 +211,8 @@ impl RealWorld {
         }
     }
 
-    /// The handler has begun this often with the message by now.
+    /// The handler has begun this often with the message by now. That it has never begun also holds
+    /// if no service is [seen](Self).
     ///
     /// # Panics
     ///
@@ -222,7 +223,7 @@ impl RealWorld {
         let (id, published) = (message.as_str(), self.queue_published_to(message));
         assert!(
             published.is_some() || self.told.knows(id),
-            "nobody has published message {id}, or told of it{}",
+            "this test did not publish message {id}, and no service told of it{}",
             self.notes()
         );
         let found = self.told.attempts(id, published).len();
@@ -234,7 +235,8 @@ impl RealWorld {
     /// the broker's own, such as `"delivery_limit"`. Of a message that a service published, the
     /// queue is known once a service has told of it.
     ///
-    /// This empties the parked queue. The world keeps what was in it for later assertions.
+    /// This empties the parked queue. The world keeps what was in it for later assertions, so of a
+    /// message that a test sends back, the next assertion may still see the first parking.
     ///
     /// # Panics
     ///
@@ -257,12 +259,12 @@ impl RealWorld {
         }
     }
 
-    /// Asks all processes to stop, waits for their end, and deletes the virtual host.
+    /// Asks all processes to stop, waits for their end, and tries to delete the virtual host.
     ///
     /// # Panics
     ///
-    /// When a process ends with an error or a panic, or not within a minute. The virtual host is
-    /// deleted before that.
+    /// When a process ends with an error or a panic, or not within a minute, and after the virtual
+    /// host was deleted.
     pub async fn finish(mut self) {
         for process in &mut self.processes {
             let _ = process.stop.take().map(|stop| stop.send(()));
@@ -332,14 +334,15 @@ impl RealWorld {
             let is_it = |(_, received): &&(String, Received)| {
                 received.properties.message_id.as_deref() == Some(id)
             };
-            let reason = taken.iter().find(is_it).map(|(queue, received)| reason(queue, received));
+            let reason =
+                taken.iter().rev().find(is_it).map(|(queue, received)| reason(queue, received));
             let other = told
                 .outcome(id, published)
                 .filter(|outcome| matches!(outcome, Outcome::Ack | Outcome::Discard(_)));
             let instead = other.map(|outcome| Err(format!("it was {}", in_words(outcome))));
             Ok::<_, ClientError>(reason.map(Ok).or(instead))
         });
-        found.await.unwrap_or_else(|_| Err(format!("it was not within {WITHIN:?}")))
+        found.await.unwrap_or_else(|error| Err(format!("it was not within {WITHIN:?}: {error}")))
     }
 
     /// The errors of all processes that have failed, to follow another text.

@@ -164,9 +164,9 @@ impl World {
         }
         for pair in messages.windows(2) {
             let [first, second] = pair else { continue };
-            let ended = self.attempts(first).last().and_then(|attempt| attempt.settled);
-            let began = self.attempts(second).first().map(|attempt| attempt.began);
-            let is_before = ended.zip(began).is_some_and(|(ended, began)| ended <= began);
+            let ended = self.attempts(first).last().and_then(|attempt| attempt.settled_as);
+            let began = self.attempts(second).first().map(|attempt| attempt.began_as);
+            let is_before = ended.zip(began).is_some_and(|(ended, began)| ended < began);
             let but = format!("did not end before {} began", second.as_str());
             assert!(is_before, "{}", self.failure(first, &but) + "\n" + &self.history(second));
         }
@@ -198,7 +198,10 @@ impl World {
             || self.fate(message) != Fate::Gone
             || !self.deliveries(message).is_empty();
         let (id, notes) = (message.as_str(), self.notes());
-        assert!(is_known, "nobody has published message {id}, or told of it{notes}");
+        assert!(
+            is_known,
+            "this test did not publish message {id}, and no service told of it{notes}"
+        );
     }
 
     #[track_caller]

@@ -21,9 +21,13 @@ pub struct Attempt {
     pub process: Process,
     /// The number of the attempt, from 1, as the handler sees it.
     pub number: u32,
+    /// Its place among all that the services told, from 0: several may be told at one time.
+    pub began_as: usize,
     /// When its outcome was settled. `None` if it is still running, or its process ended or lost
     /// its connection first.
     pub settled: Option<Time>,
+    /// Its place among all that the services told, as [`began_as`](Self::began_as).
+    pub settled_as: Option<usize>,
     /// What became of the message by it.
     pub outcome: Option<Outcome>,
     /// The class and the text of its failure.
@@ -33,7 +37,14 @@ pub struct Attempt {
 /// What the services of a test tell of their messages.
 #[doc(hidden)]
 #[derive(Debug, Clone, Default)]
-pub struct AttemptLog(Arc<Mutex<Vec<Entry>>>);
+pub struct AttemptLog(Arc<Mutex<Told>>);
+
+#[derive(Debug, Default)]
+struct Told {
+    entries: Vec<Entry>,
+    /// How often something was told.
+    count: usize,
+}
 
 #[derive(Debug, Clone)]
 struct Entry {
@@ -67,21 +78,33 @@ impl AttemptLog {
         };
         let failure =
             failure.map(|failure| (failure.class().to_owned(), failure.message().to_owned()));
-        let settled = outcome.map(|_| now);
         let mut all = self.lock();
-        let open = all.iter_mut().rev().find(|entry| {
+        let place = all.count;
+        all.count += 1;
+        let (settled, settled_as) = (outcome.map(|_| now), outcome.map(|_| place));
+        let open = all.entries.iter_mut().rev().find(|entry| {
             let Entry { queue, message, is_attempt: true, told } = entry else { return false };
             queue == of && message == id && told.process == process && told.number == number
         });
         match open {
             Some(Entry { told, .. }) if settled.is_some() && told.settled.is_none() => {
-                (told.settled, told.outcome, told.failure) = (settled, outcome, failure);
+                (told.settled, told.settled_as) = (settled, settled_as);
+                (told.outcome, told.failure) = (outcome, failure);
             }
-            _ => all.push(Entry {
+            _ => all.entries.push(Entry {
                 queue: of.to_owned(),
                 message: id.to_owned(),
                 is_attempt: outcome.is_none(),
-                told: Attempt { began: now, process, number, settled, outcome, failure },
+                told: Attempt {
+                    began: now,
+                    began_as: place,
+                    process,
+                    number,
+                    settled,
+                    settled_as,
+                    outcome,
+                    failure,
+                },
             }),
         }
     }
@@ -90,7 +113,7 @@ impl AttemptLog {
     /// published to or, if services have told of it only elsewhere, the first of these.
     pub fn queue_of(&self, message: &str, published: Option<&str>) -> Option<String> {
         let all = self.lock();
-        let of_message = all.iter().filter(|entry| entry.message == message);
+        let of_message = all.entries.iter().filter(|entry| entry.message == message);
         let queues: Vec<&str> = of_message.map(|entry| entry.queue.as_str()).collect();
         let own = published.filter(|own| queues.is_empty() || queues.contains(own));
         own.or(queues.first().copied()).map(str::to_owned)
@@ -98,12 +121,12 @@ impl AttemptLog {
 
     /// Whether a service has told of the message.
     pub fn knows(&self, message: &str) -> bool {
-        self.lock().iter().any(|entry| entry.message == message)
+        self.lock().entries.iter().any(|entry| entry.message == message)
     }
 
     /// Says so if no service has told of any message; to follow another text.
     pub fn silence(&self) -> &'static str {
-        match self.lock().is_empty() {
+        match self.lock().entries.is_empty() {
             true => {
                 "; no service told of any message (one in a task that its process spawned is not seen)"
             }
@@ -144,10 +167,10 @@ impl AttemptLog {
     fn entries(&self, message: &str, published: Option<&str>) -> Vec<Entry> {
         let Some(queue) = self.queue_of(message, published) else { return Vec::new() };
         let is_of = |entry: &&Entry| entry.message == message && entry.queue == queue;
-        self.lock().iter().filter(is_of).cloned().collect()
+        self.lock().entries.iter().filter(is_of).cloned().collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Entry>> {
+    fn lock(&self) -> MutexGuard<'_, Told> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -91,7 +91,7 @@ pub use ending::failure_of;
 pub use network::{Conditions, OddCopy, Oddity, Process, Replayed};
 pub use record::{AttemptId, Happened, Recorded};
 pub use rehop_simulator::Version;
-pub use run::{Outcome, abandon, run};
+pub use run::{RunOutcome, abandon, run};
 pub use scenario::{
     AffectedQueues, AttemptEnd, AttemptPlan, Disturbance, Fault, FaultKind, Limit, MessagePlan,
     QueuePlan, ReplayPlan, Scenario,

@@ -22,7 +22,7 @@ use crate::scenario::{AffectedQueues, Fault, FaultKind, Limit, MessagePlan, Queu
 
 /// What became of a world.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Outcome {
+pub struct RunOutcome {
     /// What happened, in order.
     pub events: Vec<Recorded>,
     /// What is left in each queue.
@@ -56,7 +56,7 @@ pub(crate) const BEGINNING: Duration = Duration::from_secs(1_700_000_000);
 /// # Errors
 ///
 /// When no runtime can be made, or the scenario's settings are refused.
-pub fn run(scenario: &Scenario) -> Result<Outcome, Error> {
+pub fn run(scenario: &Scenario) -> Result<RunOutcome, Error> {
     in_virtual_time(scenario.seed, live(scenario))?
 }
 
@@ -87,7 +87,7 @@ fn in_virtual_time<T>(seed: u64, living: impl Future<Output = T>) -> Result<T, E
     }))
 }
 
-async fn live(scenario: &Scenario) -> Result<Outcome, Error> {
+async fn live(scenario: &Scenario) -> Result<RunOutcome, Error> {
     let mut broker = Broker::new(scenario.version);
     broker.epoch = BEGINNING;
     broker.set_consumer_timeout(scenario.enforced_timeout);
@@ -122,7 +122,7 @@ async fn live(scenario: &Scenario) -> Result<Outcome, Error> {
     while !run.running.is_empty() && run.shared.now() < stopped_by {
         run.until(run.shared.now() + Duration::from_secs(1)).await;
     }
-    Ok(Outcome {
+    Ok(RunOutcome {
         events: run.shared.take_events(),
         queues: run.queues(),
         odd_copies: run.shared.network.take_odd_copies(),

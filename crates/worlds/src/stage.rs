@@ -114,7 +114,7 @@ impl From<&str> for MessageId {
 pub enum Fate {
     /// In this queue, ready or delivered. In a parked queue it stays there.
     In(String),
-    /// In no queue: it was handled, discarded, or expired. The handler knows which.
+    /// In no queue: it was handled, discarded, or expired. [`World::outcome`] says which.
     Gone,
 }
 
@@ -318,14 +318,16 @@ impl World {
     #[must_use = "it is false if not every message has come to an end"]
     pub fn settle(&mut self, most: Duration) -> bool {
         let until = self.now().saturating_add(most);
-        while self.now() < until {
+        loop {
             let left = until.saturating_sub(self.now());
             self.pass(left.min(Duration::from_secs(1)));
             if self.unsettled_queues().is_empty() {
                 return true;
             }
+            if self.now() >= until {
+                return false;
+            }
         }
-        false
     }
 
     /// The queues with messages that have come to no end, and how many these are.

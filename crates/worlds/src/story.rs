@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::check::check;
 use crate::record::Recorded;
-use crate::run::Outcome;
+use crate::run::RunOutcome;
 use crate::scenario::Scenario;
 
 /// Prints a world from its beginning to its end.
@@ -12,7 +12,7 @@ pub struct Story<'a> {
     /// The plan.
     pub scenario: &'a Scenario,
     /// What became of it.
-    pub outcome: &'a Outcome,
+    pub outcome: &'a RunOutcome,
 }
 
 impl fmt::Display for Story<'_> {

@@ -9,7 +9,7 @@ use rehop::settings::{Order, WaitStrategy};
 use rehop_simulator::QueueView;
 use rehop_worlds::{
     AttemptEnd, AttemptId, AttemptPlan, Conditions, Fault, FaultKind, Happened, MessagePlan,
-    OddCopy, Oddity, Outcome, Process, Promise, QueuePlan, Recorded, ReplayPlan, Replayed,
+    OddCopy, Oddity, Process, Promise, QueuePlan, Recorded, ReplayPlan, Replayed, RunOutcome,
     Scenario, Version, check,
 };
 
@@ -92,8 +92,8 @@ fn events() -> Vec<Recorded> {
     ]
 }
 
-fn outcome(events: Vec<Recorded>) -> Outcome {
-    Outcome {
+fn outcome(events: Vec<Recorded>) -> RunOutcome {
+    RunOutcome {
         events,
         queues: BTreeMap::new(),
         odd_copies: Vec::new(),
@@ -103,7 +103,7 @@ fn outcome(events: Vec<Recorded>) -> Outcome {
     }
 }
 
-fn broken(scenario: &Scenario, outcome: &Outcome) -> Vec<Promise> {
+fn broken(scenario: &Scenario, outcome: &RunOutcome) -> Vec<Promise> {
     let mut broken: Vec<_> =
         check(scenario, outcome).into_iter().map(|violation| violation.promise).collect();
     broken.dedup();
@@ -169,7 +169,7 @@ fn an_innocent_message_that_is_parked_beside_poison_is_noticed() {
     let mut events = events();
     events.retain(|recorded| !matches!(recorded.event, Happened::Ended(AttemptId(1), _)));
     let parked = rehop_simulator::QueueView { ready: vec!["1".to_owned()], ..Default::default() };
-    let outcome = Outcome {
+    let outcome = RunOutcome {
         queues: BTreeMap::from([("orders.parked".to_owned(), parked)]),
         ..outcome(events)
     };
@@ -217,7 +217,10 @@ fn two_handlers_where_one_may_run_are_too_many() {
 #[test]
 fn a_process_that_holds_more_than_its_prefetch_is_noticed() {
     let held = |most| {
-        broken(&scenario(), &Outcome { held: [((PROCESS, 0), most)].into(), ..outcome(events()) })
+        broken(
+            &scenario(),
+            &RunOutcome { held: [((PROCESS, 0), most)].into(), ..outcome(events()) },
+        )
     };
     assert_eq!((held(10), held(11)), (vec![], vec![Promise::PrefetchIsKept]));
 }
@@ -286,7 +289,7 @@ fn a_copy_without_the_failures_that_led_to_it_is_noticed() {
 /// A copy that is sent after 4 s breaks these promises.
 fn is_odd(oddity: Oddity, promises: &[Promise]) {
     let odd = OddCopy { sent: secs(4), process: PROCESS, message: "1".to_owned(), oddity };
-    let outcome = Outcome { odd_copies: vec![odd], ..outcome(events()) };
+    let outcome = RunOutcome { odd_copies: vec![odd], ..outcome(events()) };
     assert_eq!(broken(&scenario(), &outcome), promises);
 }
 
@@ -347,7 +350,7 @@ fn what_an_operator_sends_back_may_be_handled_after_its_deadline_and_behind_late
     let mut events = events();
     (events[5].at, events[6].at) = (secs(6), secs(7));
     let replayed = vec![Replayed { at: secs(5), process: Process(1_000_000), message: 1 }];
-    let outcome = Outcome { replayed, ..outcome(events) };
+    let outcome = RunOutcome { replayed, ..outcome(events) };
     assert_eq!(broken(&scenario, &outcome), []);
 }
 
@@ -381,7 +384,7 @@ fn two_handlers_of_one_line_at_once_are_noticed() {
 
 #[test]
 fn a_broker_that_has_to_enforce_its_timeout_is_noticed() {
-    let outcome = Outcome { timeouts: vec![secs(4)], ..outcome(events()) };
+    let outcome = RunOutcome { timeouts: vec![secs(4)], ..outcome(events()) };
     assert_eq!(broken(&scenario(), &outcome), [Promise::NothingIsHeldTooLong]);
     let shorter = Scenario { enforced_timeout: secs(60), ..scenario() };
     assert_eq!(broken(&shorter, &outcome), []);
@@ -396,7 +399,7 @@ fn a_fine_message_that_is_parked_beside_refused_copies_is_noticed() {
     let mut events = events();
     events.retain(|recorded| *recorded != ended(4, 1, AttemptEnd::Succeeds));
     let parked = QueueView { ready: vec!["1".to_owned()], ..QueueView::default() };
-    let outcome = Outcome {
+    let outcome = RunOutcome {
         queues: BTreeMap::from([("orders.parked".to_owned(), parked)]),
         ..outcome(events)
     };
@@ -413,7 +416,7 @@ fn behind_a_message_that_kills_only_its_own_line_may_be_parked() {
     let mut events = events();
     events.splice(2..7, [began(1, 0, 0, &[0]), happened(2, Happened::Killed(PROCESS))]);
     events.truncate(6);
-    let outcome = Outcome { queues, ..outcome(events) };
+    let outcome = RunOutcome { queues, ..outcome(events) };
     assert_eq!(broken(&scenario, &outcome), []);
     scenario.messages[1].key = 1;
     assert_eq!(broken(&scenario, &outcome), [Promise::PoisonIsParkedAlone]);

@@ -8,7 +8,7 @@ use rehop::settings::{Order, WaitQueues, WaitStrategy};
 use rehop_simulator::Version;
 use rehop_worlds::{
     AffectedQueues, AttemptEnd, AttemptPlan, Conditions, Fault, FaultKind, Happened, Limit,
-    MessagePlan, Outcome, QueuePlan, Scenario, Story, abandon, check, run,
+    MessagePlan, QueuePlan, RunOutcome, Scenario, Story, abandon, check, run,
 };
 
 const fn secs(secs: u64) -> Duration {
@@ -54,13 +54,13 @@ fn fault(at: u64, kind: FaultKind) -> Fault {
 }
 
 /// Runs a world that keeps every promise.
-fn kept(scenario: &Scenario) -> Outcome {
+fn kept(scenario: &Scenario) -> RunOutcome {
     let outcome = run(scenario).unwrap();
     assert_eq!(check(scenario, &outcome), [], "{}", Story { scenario, outcome: &outcome });
     outcome
 }
 
-fn count(outcome: &Outcome, is_it: impl Fn(&Happened) -> bool) -> usize {
+fn count(outcome: &RunOutcome, is_it: impl Fn(&Happened) -> bool) -> usize {
     outcome.events.iter().filter(|recorded| is_it(&recorded.event)).count()
 }
 
@@ -271,7 +271,7 @@ fn beside_a_full_queue(version: Version, strategy: WaitStrategy) -> Scenario {
 }
 
 /// When the other queue's messages were attempted again, at last.
-fn others_came_back_at(scenario: &Scenario, outcome: &Outcome) -> Duration {
+fn others_came_back_at(scenario: &Scenario, outcome: &RunOutcome) -> Duration {
     let is_it = |event: &Happened| {
         matches!(event, Happened::Began { message, waits: 1, .. }
             if scenario.messages[*message].queue == 1)

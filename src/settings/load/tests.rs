@@ -909,3 +909,35 @@ fn errors_in_a_figment_of_the_services_own_name_the_key_and_what_provides_it() {
         assert_eq!(settings.broker.password.unwrap().expose(), "0123");
     });
 }
+
+#[test]
+fn a_directory_that_the_program_names_has_to_have_a_file() {
+    jailed(|jail| {
+        file(jail, "config/default.toml", "namespace = \"billing\"");
+        let error = Loader::new().directory(".").load().unwrap_err().to_string();
+        assert!(error.contains("rehop.toml") && error.contains("name ./config instead"), "{error}");
+        let loaded = Loader::new().directory("config").load().unwrap();
+        assert_eq!(loaded.namespace, "billing");
+        jail.create_dir("empty").unwrap();
+        let error = Loader::new().directory("empty").load().unwrap_err().to_string();
+        assert!(error.contains("call Loader::without_files"), "{error}");
+        file(jail, "empty/staging.toml", "namespace = \"staging\"");
+        let loaded = Loader::new().directory("empty").profile("staging").load().unwrap();
+        assert_eq!(loaded.namespace, "staging", "a file for the profile is enough");
+    });
+}
+
+#[test]
+fn a_program_that_reads_no_files_finds_none() {
+    jailed(|jail| {
+        file(jail, "rehop.toml", "namespace = \"from-a-file\"");
+        file(jail, "config/staging.toml", "namespace = \"staging\"");
+        let loader = || Loader::new().without_files();
+        assert_ne!(loader().load().unwrap().namespace, "from-a-file");
+        assert!(loader().profile("production").load().is_ok(), "it is built in");
+        let error = loader().profile("staging").load().unwrap_err().to_string();
+        assert!(error.contains("staging.toml") && error.contains("reads no files"), "{error}");
+        let named = loader().file("rehop.toml").load().unwrap();
+        assert_eq!(named.namespace, "from-a-file");
+    });
+}

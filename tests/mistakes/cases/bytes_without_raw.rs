@@ -1,4 +1,4 @@
-// says: `Json` does not decode bodies to `rehop::bytes::Bytes`
+// says: `Json` does not decode bodies to
 // says: .decode(rehop::Raw)
 use rehop::bytes::Bytes;
 use rehop::{Failure, Message, Service};

@@ -26,7 +26,9 @@ async fn a_message_is_published_with_its_properties() {
     fs::write(&file, b"\0\xff").unwrap();
     let path = file.to_str().unwrap();
     let done = fixture
-        .tool(&[&publish[..], &["--file", path, "--content-type", "x/y"]].concat())
+        .tool(
+            &[&publish[..], &["--file", path, "--content-type", "x/y", "--type", "order"]].concat(),
+        )
         .finished()
         .await;
     fs::remove_file(&file).unwrap();
@@ -44,6 +46,7 @@ async fn a_message_is_published_with_its_properties() {
     assert!((3_500_000..=3_600_000).contains(&left), "{left}");
     assert_eq!(kept[1].body, b"\0\xff");
     assert_eq!(kept[1].properties.content_type.as_deref(), Some("x/y"));
+    assert_eq!(kept[1].properties.kind.as_deref(), Some("order"));
     assert!(kept[2].body.is_empty());
     assert!(done.out.contains(kept[1].properties.message_id.as_deref().unwrap()));
 }

@@ -7,7 +7,7 @@ use rehop_simulator::Version;
 
 use super::{Checker, TOLERANCE};
 use crate::network::Conditions;
-use crate::run::Outcome;
+use crate::run::RunOutcome;
 use crate::scenario::{
     AffectedQueues, AttemptEnd, Fault, FaultKind, LONG_TIMEOUT, Limit, MessagePlan, QueuePlan,
     Scenario,
@@ -181,7 +181,7 @@ impl Checker<'_> {
 
     /// How many duplicates of a message the faults can explain: each may have taken an ack or a
     /// confirm with it. The broker may take a message back while its handler runs.
-    pub(super) fn disruptions(&self, outcome: &Outcome) -> usize {
+    pub(super) fn disruptions(&self, outcome: &RunOutcome) -> usize {
         let ack_timeout = self.scenario.consumer_timeout;
         let explained = self.scenario.faults.iter().map(|fault| match fault.kind {
             // The copy was refused, so there is none. But one that is sent when that ends may be

@@ -6,7 +6,7 @@ use rehop::settings::WaitStrategy;
 use rehop_simulator::Time;
 
 use super::{Checker, Promise};
-use crate::run::Outcome;
+use crate::run::RunOutcome;
 use crate::scenario::{AttemptEnd, QueuePlan};
 
 /// In drawn worlds, a wait or an attempt takes a minute at most. What takes longest are several
@@ -26,7 +26,7 @@ impl Checker<'_> {
     }
 
     /// Counts the ends of a message.
-    pub(super) fn account(&mut self, at: Time, message: usize, outcome: &Outcome) {
+    pub(super) fn account(&mut self, at: Time, message: usize, outcome: &RunOutcome) {
         let name = message.to_string();
         let endings = self.endings.get(&message).cloned().unwrap_or_default();
         let handled = endings.iter().filter(|ending| **ending == AttemptEnd::Succeeds).count();

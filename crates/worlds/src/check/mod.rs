@@ -15,7 +15,7 @@ use rehop_simulator::Time;
 
 use crate::network::{Process, Replayed};
 use crate::record::{AttemptId, Happened, Recorded};
-use crate::run::{Outcome, is_final};
+use crate::run::{RunOutcome, is_final};
 use crate::scenario::{AttemptEnd, QueuePlan, Scenario};
 
 /// A promise that a world broke.
@@ -94,7 +94,7 @@ impl fmt::Display for Violation {
 const TOLERANCE: Duration = Duration::from_millis(50);
 
 /// The promises that this world broke.
-pub fn check(scenario: &Scenario, outcome: &Outcome) -> Vec<Violation> {
+pub fn check(scenario: &Scenario, outcome: &RunOutcome) -> Vec<Violation> {
     let mut checker = Checker::new(scenario, outcome);
     outcome.events.iter().for_each(|recorded| checker.observe(recorded));
     checker.finish(outcome);
@@ -148,7 +148,7 @@ struct Checker<'a> {
 }
 
 impl<'a> Checker<'a> {
-    fn new(scenario: &'a Scenario, outcome: &Outcome) -> Self {
+    fn new(scenario: &'a Scenario, outcome: &RunOutcome) -> Self {
         let mut replayed = BTreeMap::<usize, Vec<Time>>::new();
         for Replayed { message, at, .. } in &outcome.replayed {
             replayed.entry(*message).or_default().push(*at);
@@ -235,7 +235,7 @@ impl<'a> Checker<'a> {
         self.replayed.get(&message)?.iter().copied().filter(|time| *time <= at).max()
     }
 
-    fn finish(&mut self, outcome: &Outcome) {
+    fn finish(&mut self, outcome: &RunOutcome) {
         let at = outcome.events.last().map(|recorded| recorded.at).unwrap_or_default();
         if !self.is_at_rest {
             let moving = outcome

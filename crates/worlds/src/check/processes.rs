@@ -7,7 +7,7 @@ use rehop_simulator::Time;
 use super::{Attempt, Checker, Promise, TOLERANCE};
 use crate::network::Process;
 use crate::record::AttemptId;
-use crate::run::Outcome;
+use crate::run::RunOutcome;
 use crate::scenario::{AttemptEnd, Fault, FaultKind};
 
 impl Checker<'_> {
@@ -60,7 +60,7 @@ impl Checker<'_> {
     }
 
     /// A copy that is never confirmed leaves its message to the broker, which is held no longer.
-    pub(super) fn check_held(&mut self, at: Time, outcome: &Outcome) {
+    pub(super) fn check_held(&mut self, at: Time, outcome: &RunOutcome) {
         if !self.scenario.faults.iter().all(|fault| matches!(fault.kind, FaultKind::Kill { .. })) {
             return;
         }
