@@ -139,7 +139,7 @@ impl Failure {
     /// up, never down, to what the policy's strategy can express.
     ///
     /// With strategy `tiers`, it waits for the shortest of the policy's `delays` that is long
-    /// enough: by default, 12 s become one minute. A delay above the longest takes several legs, at
+    /// enough: by default, 12 s becomes one minute. A delay above the longest takes several legs, at
     /// most eight. Above [`RetryPolicy::longest_wait`](crate::RetryPolicy::longest_wait), the
     /// message is parked instead, with the reason
     /// [`DelayTooLong`](crate::Reason::DelayTooLong). If a remote service chooses this delay, set

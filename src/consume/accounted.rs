@@ -68,8 +68,11 @@ pub(crate) fn account(
             tracing::warn!(queue, chain, attempt, %reason, error, "message discarded")
         }
     }
-    if let (Some(asked), Some(waits)) = (failure.and_then(Failure::retry_after), outcome.delay()) {
-        context.advice.asked_to_wait(queue, asked, waits);
+    let asked = failure.and_then(Failure::retry_after);
+    if context.config.policy.rounds_asked_delays()
+        && let (Some(asked), Some(waits)) = (asked, outcome.delay())
+    {
+        context.advice.note_long_wait((queue, chain), asked, waits);
     }
     started.tell(Some(outcome), failure);
     report(started, outcome, failure);

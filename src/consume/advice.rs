@@ -1,5 +1,5 @@
-//! What is said once for each queue: that a handler blocked its thread, and that a message waits much
-//! longer than its handler asked.
+//! What is said once for each queue: that a handler ran on after its time limit, and that a message
+//! waits much longer than its handler asked.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -12,24 +12,39 @@ pub(crate) struct Advice {
 }
 
 impl Advice {
-    /// A handler has run for so long.
-    pub(crate) fn handler_ran(&self, queue: &str, took: Duration, limit: Duration) {
+    /// Warns if an attempt took much longer than its limit.
+    pub(crate) fn warn_if_blocked(
+        &self,
+        (queue, chain): (&str, &str),
+        took: Duration,
+        limit: Duration,
+    ) {
         if has_blocked(took, limit) && !self.of_blocking.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 queue,
-                "a handler ran for {took:.1?}, and handler_timeout, {limit:.1?}, could not end it: it blocked its thread, or another \
-                 handler did, or the process was stopped; run what blocks in tokio::task::spawn_blocking"
+                chain,
+                "a handler ran for {took:.1?} although handler_timeout is {limit:.1?}: it or another task blocked the thread, or the \
+                 process got no CPU time; run what blocks in tokio::task::spawn_blocking"
             );
         }
     }
 
-    /// A message waits for so long, and its handler asked for another wait.
-    pub(crate) fn asked_to_wait(&self, queue: &str, asked: Duration, waits: Duration) {
+    /// Tells of a wait that is much longer than its handler asked.
+    pub(crate) fn note_long_wait(
+        &self,
+        (queue, chain): (&str, &str),
+        asked: Duration,
+        waits: Duration,
+    ) {
         if is_far_longer(asked, waits) && !self.of_waits.swap(true, Ordering::Relaxed) {
+            let asked = humantime::format_duration(asked);
+            // Without the fractions that jitter makes.
+            let waits = humantime::format_duration(Duration::from_secs(waits.as_secs()));
             tracing::info!(
                 queue,
-                "a handler asked for a wait of {asked:.0?}, and the message waits for {waits:.0?}, as no wait queue is nearer: add this \
-                 wait to retry.delays, or set retry.after = \"ladder\""
+                chain,
+                "a handler asked for a wait of {asked}, and the message waits for {waits}: no delay of the policy is nearer; \
+                 retry.after = \"ladder\" gives it a nearer one"
             );
         }
     }
@@ -37,12 +52,12 @@ impl Advice {
 
 /// A handler that awaits now and then ends soon after its limit, even on a busy machine.
 fn has_blocked(took: Duration, limit: Duration) -> bool {
-    took > limit + (limit / 2).max(Duration::from_secs(1))
+    took > limit + (limit / 2).clamp(Duration::from_secs(1), Duration::from_secs(30))
 }
 
-/// More than jitter and the rounding to milliseconds explain.
+/// More than jitter explains, and more than a few seconds. Who asks for no time takes what comes.
 fn is_far_longer(asked: Duration, waits: Duration) -> bool {
-    waits > 2 * asked && waits - asked > Duration::from_secs(5)
+    !asked.is_zero() && waits > 2 * asked && waits - asked > Duration::from_secs(5)
 }
 
 #[cfg(test)]
@@ -63,6 +78,7 @@ mod tests {
             (1_101, 100, true),
             (65_000, 60_000, false),
             (91_000, 60_000, true),
+            (3_631_000, 3_600_000, true),
         ] {
             assert_eq!(has_blocked(ms(took), ms(limit)), expected, "{took} of {limit}");
         }
@@ -76,7 +92,7 @@ mod tests {
             (40_000, 60_000, false),
             (100, 3_000, false),
             (1_000, 10_000, true),
-            (0, 10_000, true),
+            (0, 10_000, false),
             (60_000, 10_000, false),
         ] {
             assert_eq!(is_far_longer(ms(asked), ms(waits)), expected, "{waits} for {asked}");

@@ -139,7 +139,7 @@ pub(crate) async fn settle_uncopied(
         let _ = timeout(UNPUBLISHABLE_PAUSE, context.stopping.cancelled()).await;
     }
     context.settleable().await;
-    // Said before for the way that was decided.
+    // The slot was told before how the delivery would be settled as was decided.
     slot.handler_ended(delivery, how);
     Err(if started.taken.settle(how) { why } else { GivenUp::ChannelClosed })
 }

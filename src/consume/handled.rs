@@ -38,7 +38,8 @@ async fn run(started: &Started, handler: HandlerFuture) -> Result<(), Failure> {
     let failed = result.as_ref().err().filter(|failure| !failure.is_defer());
     let took = clock::elapsed(since);
     context.metrics.processed(took, failed.map(Failure::class));
-    context.advice.handler_ran(&context.config.queue, took, context.config.handler_timeout);
+    let of = (context.config.queue.as_str(), &*started.chain.id);
+    context.advice.warn_if_blocked(of, took, context.config.handler_timeout);
     result
 }
 

@@ -25,8 +25,8 @@ use crate::message::Message;
 /// A message that waits in a layer occupies one of the queue's handlers, and its wait counts
 /// towards `consume.handler_timeout`. For a limit of one queue alone, use `consume.concurrency`.
 ///
-/// The layered service is cloned for each message (`ClonedPerMessage`). If it cannot be, as
-/// that of a rate limit, put a buffer around it.
+/// The layered service is cloned for each message (`ClonedPerMessage`). If it is not `Clone`, as with
+/// a rate limit, put a buffer around it.
 ///
 /// ```
 /// use rehop::testing::message;

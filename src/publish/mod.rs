@@ -7,10 +7,10 @@
 //! lane, is retried on a lane of its own, after growing pauses, so that it neither delays nor
 //! duplicates others. One that may have broken the connection is sent with nothing beside it.
 //!
-//! [`copy_publisher`] is the flow of one copy; [`admission`] sends it once; [`retries`] decides what the broker's answers mean
-//! for it, without I/O; [`upkeep`] keeps the connection and the topology. Messages that a service
-//! publishes itself are not copies: nothing has to be acked after them, so [`crate::Publisher`]
-//! reports at once what the broker does not take.
+//! [`copy_publisher`] is the flow of one copy; [`admission`] sends it once; [`retries`] decides what
+//! the broker's answers mean for it, without I/O; [`upkeep`] keeps the connection and the topology.
+//! Messages that a service publishes itself are not copies: nothing has to be acked after them, so
+//! [`crate::Publisher`] reports at once what the broker does not take.
 
 mod admission;
 mod copy_publisher;

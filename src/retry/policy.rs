@@ -139,6 +139,13 @@ impl RetryPolicy {
         is_used.then_some(self.ladder)
     }
 
+    /// Whether a delay that was asked for may become much longer, and the ladder would be nearer.
+    pub(crate) fn rounds_asked_delays(&self) -> bool {
+        let strategy = self.strategy.kind();
+        self.after == AskedDelays::Own
+            && matches!(strategy, WaitStrategy::Tiers | WaitStrategy::Native)
+    }
+
     /// The wait for a delay that was asked for. With `after = "ladder"` that is on the ladder,
     /// unless a single leg of the strategy's own is at least as exact.
     pub(crate) fn route_asked(&self, delay: Duration) -> Option<Route> {

@@ -99,7 +99,8 @@ impl Loader {
     }
 
     /// Reads `rehop.toml`, `default.toml` and the profiles from this directory, and from no other.
-    /// It has to have one of these files.
+    /// It has to exist, and need not have any of them. A directory in which only `config/` has a
+    /// `default.toml` is an error, because that was probably meant.
     pub fn directory(mut self, directory: impl Into<PathBuf>) -> Self {
         let service = directory.into();
         self.folders = Some(Folders { own: service.clone(), service, is_named: true });
@@ -192,7 +193,7 @@ impl Loader {
         is_built_in: bool,
     ) -> Result<Figment, SettingsError> {
         if let Some(folders) = &self.folders {
-            folders.check(profile)?;
+            folders.check()?;
             for (path, owner) in [
                 (folders.own.join("rehop.toml"), Owner::Rehop),
                 (folders.service.join("default.toml"), Owner::Service),
@@ -213,7 +214,9 @@ impl Loader {
             None if is_built_in => Ok(figment),
             None => Err(SettingsError::MissingFile {
                 path: name,
-                hint: format!("{hint}. The program reads no files"),
+                hint: format!(
+                    "profile {profile:?} is not built in, and the program reads no files"
+                ),
             }),
             Some(folders) => {
                 let path = folders.service.join(name);
@@ -256,24 +259,23 @@ impl Loader {
 }
 
 impl Folders {
-    /// Checks that a directory that the program named has a file. Otherwise all settings would
-    /// silently have their defaults.
-    fn check(&self, profile: Option<&str>) -> Result<(), SettingsError> {
-        let profile = profile.map(|profile| format!("{profile}.toml"));
-        let mut names = ["rehop.toml", "default.toml"].into_iter().chain(profile.as_deref());
-        if !self.is_named || names.any(|name| self.service.join(name).exists()) {
-            return Ok(());
-        }
+    /// Checks that a directory that the program named is not obviously another than was meant.
+    /// Otherwise all settings would silently have their defaults.
+    fn check(&self) -> Result<(), SettingsError> {
         let below = self.service.join("config");
-        let instead = if below.join("default.toml").exists() {
-            format!("name {} instead", below.display())
+        let instead = if !self.is_named {
+            return Ok(());
+        } else if !self.service.is_dir() {
+            "nor does the directory, which Loader::directory names; if there are to be no files, call \
+             Loader::without_files"
+                .to_owned()
+        } else if below.join("default.toml").exists() && !self.service.join("default.toml").exists()
+        {
+            format!("Loader::directory names this directory; name {} instead", below.display())
         } else {
-            "call Loader::without_files if there are to be none".to_owned()
+            return Ok(());
         };
-        let hint = format!(
-            "the directory was named by Loader::directory, and has no default.toml either; {instead}"
-        );
-        Err(SettingsError::MissingFile { path: self.service.join("rehop.toml"), hint })
+        Err(SettingsError::MissingFile { path: self.service.join("default.toml"), hint: instead })
     }
 }
 

@@ -95,7 +95,7 @@ fn library(target: &Path, compiler: &str) -> Vec<String> {
 }
 
 fn run(command: &mut Command) -> Output {
-    // Of a `make` that runs this test, with jobs that it would have to share.
+    // Keeps the compiler off the job server of a `make` that runs this test.
     command.env_remove("MAKEFLAGS").env_remove("CARGO_MAKEFLAGS");
     command.output().unwrap_or_else(|error| {
         panic!("no message was tried, because {:?} does not run: {error}", command.get_program())

@@ -31,7 +31,7 @@ pub(super) struct Args {
     /// The content type
     #[arg(long, value_name = "TYPE", conflicts_with = "json")]
     content_type: Option<String>,
-    /// The message's type, by which a service may tell several apart
+    /// The message's type, for services that go by it
     #[arg(long = "type", value_name = "TYPE")]
     message_type: Option<String>,
     /// The message id. Default: a random one

@@ -164,8 +164,8 @@ impl World {
         }
         for pair in messages.windows(2) {
             let [first, second] = pair else { continue };
-            let ended = self.attempts(first).last().and_then(|attempt| attempt.settled_as);
-            let began = self.attempts(second).first().map(|attempt| attempt.began_as);
+            let ended = self.attempts(first).last().and_then(|attempt| attempt.settled_seq);
+            let began = self.attempts(second).first().map(|attempt| attempt.began_seq);
             let is_before = ended.zip(began).is_some_and(|(ended, began)| ended < began);
             let but = format!("did not end before {} began", second.as_str());
             assert!(is_before, "{}", self.failure(first, &but) + "\n" + &self.history(second));

@@ -22,12 +22,12 @@ pub struct Attempt {
     /// The number of the attempt, from 1, as the handler sees it.
     pub number: u32,
     /// Its place among all that the services told, from 0: several may be told at one time.
-    pub began_as: usize,
+    pub began_seq: usize,
     /// When its outcome was settled. `None` if it is still running, or its process ended or lost
     /// its connection first.
     pub settled: Option<Time>,
-    /// Its place among all that the services told, as [`began_as`](Self::began_as).
-    pub settled_as: Option<usize>,
+    /// Its place among all that the services told, as [`began_seq`](Self::began_seq).
+    pub settled_seq: Option<usize>,
     /// What became of the message by it.
     pub outcome: Option<Outcome>,
     /// The class and the text of its failure.
@@ -81,14 +81,14 @@ impl AttemptLog {
         let mut all = self.lock();
         let place = all.count;
         all.count += 1;
-        let (settled, settled_as) = (outcome.map(|_| now), outcome.map(|_| place));
+        let (settled, settled_seq) = (outcome.map(|_| now), outcome.map(|_| place));
         let open = all.entries.iter_mut().rev().find(|entry| {
             let Entry { queue, message, is_attempt: true, told } = entry else { return false };
             queue == of && message == id && told.process == process && told.number == number
         });
         match open {
             Some(Entry { told, .. }) if settled.is_some() && told.settled.is_none() => {
-                (told.settled, told.settled_as) = (settled, settled_as);
+                (told.settled, told.settled_seq) = (settled, settled_seq);
                 (told.outcome, told.failure) = (outcome, failure);
             }
             _ => all.entries.push(Entry {
@@ -97,11 +97,11 @@ impl AttemptLog {
                 is_attempt: outcome.is_none(),
                 told: Attempt {
                     began: now,
-                    began_as: place,
+                    began_seq: place,
                     process,
                     number,
                     settled,
-                    settled_as,
+                    settled_seq,
                     outcome,
                     failure,
                 },

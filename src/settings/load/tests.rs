@@ -911,19 +911,20 @@ fn errors_in_a_figment_of_the_services_own_name_the_key_and_what_provides_it() {
 }
 
 #[test]
-fn a_directory_that_the_program_names_has_to_have_a_file() {
+fn a_directory_that_the_program_names_has_to_exist_and_to_be_the_one_that_was_meant() {
     jailed(|jail| {
         file(jail, "config/default.toml", "namespace = \"billing\"");
-        let error = Loader::new().directory(".").load().unwrap_err().to_string();
-        assert!(error.contains("rehop.toml") && error.contains("name ./config instead"), "{error}");
-        let loaded = Loader::new().directory("config").load().unwrap();
-        assert_eq!(loaded.namespace, "billing");
+        let error =
+            |directory: &str| Loader::new().directory(directory).load().unwrap_err().to_string();
+        assert!(error(".").contains("name ./config instead"), "{}", error("."));
+        assert!(error("away").contains("call Loader::without_files"), "{}", error("away"));
+        let loaded = |directory: &str| Loader::new().directory(directory).load().unwrap().namespace;
+        assert_eq!(loaded("config"), "billing");
         jail.create_dir("empty").unwrap();
-        let error = Loader::new().directory("empty").load().unwrap_err().to_string();
-        assert!(error.contains("call Loader::without_files"), "{error}");
+        assert_ne!(loaded("empty"), "billing", "variables may say all");
         file(jail, "empty/staging.toml", "namespace = \"staging\"");
-        let loaded = Loader::new().directory("empty").profile("staging").load().unwrap();
-        assert_eq!(loaded.namespace, "staging", "a file for the profile is enough");
+        let staging = Loader::new().directory("empty").profile("staging").load().unwrap();
+        assert_eq!(staging.namespace, "staging");
     });
 }
 
